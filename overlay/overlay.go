@@ -85,6 +85,13 @@ type settler interface {
 	Begin(rules map[uint32]bool)
 }
 
+// owner is a FastPath that carries connections of which the switch knows nothing. When they are the switch's to judge it says who called whom,
+// by a Secret (pipeline.Hint), 0 if it has none. Forget is called when what is known of addresses' connections is out of date.
+type owner interface {
+	Secret() (uint32, error)
+	Forget(addrs []netip.Addr) error
+}
+
 // Config is what an Overlay works with.
 type Config struct {
 	Self    cluster.NodeID

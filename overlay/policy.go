@@ -59,7 +59,8 @@ func (p *enforcer) follow(snap *cluster.Snapshot, self cluster.NodeID, there fun
 		p.compiler = nil
 	}
 	p.compiled = c
-	p.told.name(c.Named())
+	named := c.Named()
+	p.told.name(named)
 	p.epochs.drop(c.Guards)
 	if len(c.Guards) == 0 {
 		return p.out, true
@@ -67,13 +68,14 @@ func (p *enforcer) follow(snap *cluster.Snapshot, self cluster.NodeID, there fun
 	p.guarded = make(map[string]bool, len(c.Guards))
 	for _, g := range c.Guards {
 		e, known := cluster.Get[cluster.Endpoint](snap, g.Endpoint)
-		n, named := cluster.Get[cluster.Network](snap, e.Network)
-		if !known || !named || len(g.Addrs) == 0 || !g.Ingress && !g.Egress {
+		n, has := cluster.Get[cluster.Network](snap, e.Network)
+		if !known || !has || len(g.Addrs) == 0 || !g.Ingress && !g.Egress {
 			continue // without a network it has no port either
 		}
 		guard := pipeline.Guard{
 			Endpoint: g.Endpoint, Addrs: g.Addrs, LinkLocal: linkLocals(e, n), VNID: n.VNID, Ingress: g.Ingress, Egress: g.Egress,
 		}
+		guard.Named = len(named[g.Endpoint]) > 0
 		until := p.epochs.youth(g, there, time.Now())
 		if guard.Young = !until.IsZero(); guard.Young && (p.ripe.IsZero() || until.Before(p.ripe)) {
 			p.ripe = until
@@ -102,9 +104,13 @@ func (p *enforcer) follow(snap *cluster.Snapshot, self cluster.NodeID, there fun
 // open makes openings of what endpoints were told.
 func (p *enforcer) open(answers []policy.Answer) {
 	p.out.Openings = nil
+	named := map[string]bool{}
+	for _, g := range p.out.Guards {
+		named[g.Endpoint] = g.Named && g.Egress
+	}
 	for _, o := range p.compiled.Openings(answers) {
 		p.out.Openings = append(p.out.Openings, pipeline.Opening{
-			Rule: o.Rule, Priority: o.Priority, Action: actions[o.Action], From: o.From, To: o.To, Past: o.Past, AnyPort: o.AnyPort, Ports: pipelinePorts(o.Ports),
+			Rule: o.Rule, Priority: o.Priority, Action: actions[o.Action], From: o.From, To: o.To, Past: o.Past, Named: named[o.Endpoint], AnyPort: o.AnyPort, Ports: pipelinePorts(o.Ports),
 		})
 	}
 }

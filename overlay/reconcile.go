@@ -268,6 +268,11 @@ func (r *reconciler) apply(ctx context.Context, c pipeline.Changes) error {
 	if err := r.cfg.Bridge.ForgetConnections(ctx, pipeline.Zone, c.Tracked()...); err != nil {
 		r.log.Warn("open connections of containers that have rules now may end", "error", err)
 	}
+	if path, can := r.cfg.Fast.(owner); can {
+		if err := path.Forget(slices.Concat(c.Tracked(), c.Left())); err != nil {
+			return err
+		}
+	}
 	lines := c.Lines()
 	if err := r.cfg.Bridge.ApplyBundle(ctx, lines); err != nil {
 		return err

@@ -46,6 +46,7 @@ func (o *Overlay) CountRules(ctx context.Context) (out RuleCounts, err error) {
 		for id, n := range carried.Rules {
 			r := rules[id]
 			r.Passed.Packets, r.Passed.Bytes = r.Passed.Packets+n.Packets, r.Passed.Bytes+n.Bytes
+			r.Connections += carried.Begun[id].Packets
 			rules[id] = r
 		}
 	}

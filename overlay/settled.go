@@ -12,7 +12,14 @@ import (
 // through; else 0.
 func (r *reconciler) settle(ctx context.Context, in *pipeline.Input, why reason) {
 	var bare map[string]bool
-	if in.Generation, bare = r.generation(ctx, *in, why); len(bare) == 0 {
+	in.Generation, bare = r.generation(ctx, *in, why)
+	if path, can := r.cfg.Fast.(owner); can && in.Generation != 0 {
+		var err error
+		if in.Secret, err = path.Secret(); err != nil {
+			r.log.Warn("connections that the fast path carries may end when policies change", "error", err)
+		}
+	}
+	if len(bare) == 0 {
 		return
 	}
 	in.Ports = slices.Clone(in.Ports) // which are the plan's

@@ -217,7 +217,7 @@ func newJudges(t *testing.T) *judges {
 	w := &judges{device: map[string]uint32{}, endOf: map[uint32]string{}}
 	must(t, loadVerdictObjects(&w.objs, nil))
 	t.Cleanup(func() { w.objs.Close() })
-	w.tables = tables{config: w.objs.GvConfig, locals: w.objs.GvLocals, ranges: w.objs.GvRanges, groups: w.objs.GvGroups, counters: w.objs.GvFpCounters, settled: w.objs.GvSettled, generation: w.objs.GvGeneration, rules: w.objs.GvRules}
+	w.tables = tables{config: w.objs.GvConfig, locals: w.objs.GvLocals, ranges: w.objs.GvRanges, groups: w.objs.GvGroups, counters: w.objs.GvFpCounters, settled: w.objs.GvSettled, generation: w.objs.GvGeneration, rules: w.objs.GvRules, own: w.objs.GvOwn, granted: w.objs.GvGranted, seats: w.objs.GvSeats, swept: w.objs.GvSwept}
 	for _, e := range endpoints {
 		name := "dev-" + e
 		must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "peer-" + e}))
@@ -804,6 +804,12 @@ func (w *judges) ovs(t *rapid.T, in pipeline.Input, p Packet, frame []byte) (Ver
 func (w *judges) ovsTracking(t *rapid.T, in pipeline.Input, p Packet, frame []byte, known string, next ...string) (Verdict, string, []byte) {
 	frame = bytes.Clone(frame)
 	port := w.tunnel
+	hint := pipeline.Hint(0)
+	for _, h := range []pipeline.Hint{pipeline.Call, pipeline.Answer} {
+		if in.Secret != 0 && bytes.Equal(frame[:6], h.MAC(in.Secret)) {
+			hint = h
+		}
+	}
 	if p.Gateway {
 		port = w.gateway
 	} else if p.From.IsValid() {
@@ -813,7 +819,11 @@ func (w *judges) ovsTracking(t *rapid.T, in pipeline.Input, p Packet, frame []by
 				binary.BigEndian.PutUint32(frame[2:], v.Index)
 			}
 		}
-		copy(frame[6:], []byte{2, 0, 0, byte(p.VNID >> 16), byte(p.VNID >> 8), byte(p.VNID)})
+		behind := [2]byte{}
+		if hint != 0 {
+			behind = hint.Behind(in.Secret)
+		}
+		copy(frame[6:], []byte{2, behind[0], behind[1], byte(p.VNID >> 16), byte(p.VNID >> 8), byte(p.VNID)})
 	} else {
 		for e, ifindex := range w.device {
 			if ifindex == p.Ifindex {

@@ -19,13 +19,17 @@ const (
 	bpfMapGvConfig          = "gv_config"
 	bpfMapGvFpCounters      = "gv_fp_counters"
 	bpfMapGvGeneration      = "gv_generation"
+	bpfMapGvGranted         = "gv_granted"
 	bpfMapGvGroups          = "gv_groups"
 	bpfMapGvHeld            = "gv_held"
 	bpfMapGvLease           = "gv_lease"
 	bpfMapGvLocals          = "gv_locals"
+	bpfMapGvOwn             = "gv_own"
 	bpfMapGvRanges          = "gv_ranges"
 	bpfMapGvRules           = "gv_rules"
+	bpfMapGvSeats           = "gv_seats"
 	bpfMapGvSettled         = "gv_settled"
+	bpfMapGvSwept           = "gv_swept"
 	bpfMapGvUdpFlows        = "gv_udp_flows"
 	bpfProgGvDeliver        = "gv_deliver"
 	bpfProgGvEndpoint       = "gv_endpoint"
@@ -98,13 +102,17 @@ type bpfMapSpecs struct {
 	GvConfig     *ebpf.MapSpec `ebpf:"gv_config"`
 	GvFpCounters *ebpf.MapSpec `ebpf:"gv_fp_counters"`
 	GvGeneration *ebpf.MapSpec `ebpf:"gv_generation"`
+	GvGranted    *ebpf.MapSpec `ebpf:"gv_granted"`
 	GvGroups     *ebpf.MapSpec `ebpf:"gv_groups"`
 	GvHeld       *ebpf.MapSpec `ebpf:"gv_held"`
 	GvLease      *ebpf.MapSpec `ebpf:"gv_lease"`
 	GvLocals     *ebpf.MapSpec `ebpf:"gv_locals"`
+	GvOwn        *ebpf.MapSpec `ebpf:"gv_own"`
 	GvRanges     *ebpf.MapSpec `ebpf:"gv_ranges"`
 	GvRules      *ebpf.MapSpec `ebpf:"gv_rules"`
+	GvSeats      *ebpf.MapSpec `ebpf:"gv_seats"`
 	GvSettled    *ebpf.MapSpec `ebpf:"gv_settled"`
+	GvSwept      *ebpf.MapSpec `ebpf:"gv_swept"`
 	GvUdpFlows   *ebpf.MapSpec `ebpf:"gv_udp_flows"`
 }
 
@@ -137,13 +145,17 @@ type bpfMaps struct {
 	GvConfig     *ebpf.Map `ebpf:"gv_config"`
 	GvFpCounters *ebpf.Map `ebpf:"gv_fp_counters"`
 	GvGeneration *ebpf.Map `ebpf:"gv_generation"`
+	GvGranted    *ebpf.Map `ebpf:"gv_granted"`
 	GvGroups     *ebpf.Map `ebpf:"gv_groups"`
 	GvHeld       *ebpf.Map `ebpf:"gv_held"`
 	GvLease      *ebpf.Map `ebpf:"gv_lease"`
 	GvLocals     *ebpf.Map `ebpf:"gv_locals"`
+	GvOwn        *ebpf.Map `ebpf:"gv_own"`
 	GvRanges     *ebpf.Map `ebpf:"gv_ranges"`
 	GvRules      *ebpf.Map `ebpf:"gv_rules"`
+	GvSeats      *ebpf.Map `ebpf:"gv_seats"`
 	GvSettled    *ebpf.Map `ebpf:"gv_settled"`
+	GvSwept      *ebpf.Map `ebpf:"gv_swept"`
 	GvUdpFlows   *ebpf.Map `ebpf:"gv_udp_flows"`
 }
 
@@ -152,13 +164,17 @@ func (m *bpfMaps) Close() error {
 		m.GvConfig,
 		m.GvFpCounters,
 		m.GvGeneration,
+		m.GvGranted,
 		m.GvGroups,
 		m.GvHeld,
 		m.GvLease,
 		m.GvLocals,
+		m.GvOwn,
 		m.GvRanges,
 		m.GvRules,
+		m.GvSeats,
 		m.GvSettled,
+		m.GvSwept,
 		m.GvUdpFlows,
 	)
 }

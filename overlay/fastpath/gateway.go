@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
@@ -30,11 +31,11 @@ func (c *configValue) open(g Gate, index uint32) {
 // gateway is the index of the gateway's interface; 0: the switch carries to and from it. It does, too,
 // where somebody shapes what the interface sends, or has XDP in its driver: the programs would
 // take the packets away from those.
-func (p *Path) gateway(in pipeline.Input) (uint32, error) {
-	if p.cfg.Gateway == "" || !gateOf(in).On {
+func (c Config) gateway(in pipeline.Input, log *slog.Logger) (uint32, error) {
+	if c.Gateway == "" || !gateOf(in).On {
 		return 0, nil
 	}
-	l, err := link.Get(p.cfg.Gateway)
+	l, err := link.Get(c.Gateway)
 	if errors.Is(err, link.ErrNotFound) {
 		return 0, nil // Open vSwitch is making it anew
 	}
@@ -46,7 +47,7 @@ func (p *Path) gateway(in pipeline.Input) (uint32, error) {
 		return 0, err
 	}
 	if shaper != "" {
-		p.log.Debug("the switch carries to and from the gateway, which has a qdisc or XDP of somebody's", "what", shaper)
+		log.Debug("the switch carries to and from the gateway, which has a qdisc or XDP of somebody's", "what", shaper)
 		return 0, nil
 	}
 	return uint32(l.Index), nil

@@ -63,6 +63,7 @@ type Path struct {
 	trouble  error
 	quiet    bool // nothing is to be noted
 	lull     lull
+	swept    time.Time
 	deaf     error // why nothing is noted of what rules let through
 	rests    error // why nothing is direct though it is to be
 }
@@ -186,10 +187,10 @@ func (p *Path) Narrow(_ context.Context, in pipeline.Input) error {
 		err = p.configure(closed)
 	}
 	if err == nil {
-		devices, err = p.endpoints(in, devices)
+		devices, err = p.cfg.endpoints(in, devices)
 	}
 	if err == nil {
-		if here := (Contents{Locals: localsOf(in, devices), Groups: groupsOf(in, devices)}); p.holds(in) {
+		if here := (Contents{Locals: localsOf(in, devices), Groups: groupsOf(in, devices)}); holds(p.held, in) {
 			err = p.tables.writeLocals(Between(p.tables.held, here))
 		} else {
 			p.held, here.Ranges = nil, rangesOf(in)
@@ -224,11 +225,11 @@ func (p *Path) widen(in pipeline.Input) error {
 	if err != nil {
 		return err
 	}
-	endpoints, err := p.endpoints(in, devices)
+	endpoints, err := p.cfg.endpoints(in, devices)
 	if err != nil {
 		return err
 	}
-	if here := (Contents{Locals: localsOf(in, endpoints), Groups: groupsOf(in, endpoints)}); p.holds(in) {
+	if here := (Contents{Locals: localsOf(in, endpoints), Groups: groupsOf(in, endpoints)}); holds(p.held, in) {
 		if err := p.tables.writeLocals(here); err != nil {
 			return err
 		}
@@ -260,7 +261,7 @@ func (p *Path) widen(in pipeline.Input) error {
 		present[p.cfg.Tunnel] = config.Tunnel
 	}
 	config.Gateway = 0
-	gateway, err := p.gateway(in)
+	gateway, err := p.cfg.gateway(in, p.log)
 	if err != nil {
 		return err
 	}
@@ -309,13 +310,17 @@ func (p *Path) widen(in pipeline.Input) error {
 		}
 	}
 	if p.lull.over(in.Generation != 0, time.Now()) {
-		return p.cfg.unlisten()
+		return errors.Join(p.cfg.unlisten(), p.tables.ungrant())
+	}
+	if in.Generation != 0 && time.Since(p.swept) >= sweepEvery {
+		p.swept = time.Now()
+		return p.tables.sweep(clock())
 	}
 	return nil
 }
 
-// holds reports whether the tables hold the ranges of in: most passes change none.
-func (p *Path) holds(in pipeline.Input) bool { return p.held != nil && sameRanges(*p.held, in) }
+// holds reports whether the tables, which hold those of held, hold the ranges of in: most passes change none.
+func holds(held *pipeline.Input, in pipeline.Input) bool { return held != nil && sameRanges(*held, in) }
 
 // failed stops the programs, since what they know may be wrong; the next pass begins
 // with what the maps really hold.
@@ -367,14 +372,14 @@ func interfaces(prefix string) (map[string]uint32, error) {
 
 // endpoints are the devices by endpoint, but for those that somebody shapes: redirect_peer passes
 // the qdisc of the host's end by, the switch does not.
-func (p *Path) endpoints(in pipeline.Input, devices map[string]uint32) (map[string]uint32, error) {
+func (c Config) endpoints(in pipeline.Input, devices map[string]uint32) (map[string]uint32, error) {
 	shaped, err := link.Shapers()
 	if err != nil {
 		return nil, err
 	}
 	out := make(map[string]uint32, len(in.Ports))
 	for _, port := range in.Ports {
-		if index := devices[p.cfg.Device(port.Endpoint)]; shaped[int(index)] == "" {
+		if index := devices[c.Device(port.Endpoint)]; shaped[int(index)] == "" {
 			out[port.Endpoint] = index
 		}
 	}
@@ -438,7 +443,7 @@ func (p *Path) load() error {
 	}
 	p.objs = objs
 	p.word.use(objs)
-	p.tables = tables{config: objs.GvConfig, locals: objs.GvLocals, ranges: objs.GvRanges, groups: objs.GvGroups, counters: objs.GvFpCounters, settled: objs.GvSettled, generation: objs.GvGeneration, rules: objs.GvRules}
+	p.tables = tables{config: objs.GvConfig, locals: objs.GvLocals, ranges: objs.GvRanges, groups: objs.GvGroups, counters: objs.GvFpCounters, settled: objs.GvSettled, generation: objs.GvGeneration, rules: objs.GvRules, own: objs.GvOwn, granted: objs.GvGranted, seats: objs.GvSeats, swept: objs.GvSwept}
 	for name, index := range running {
 		if err := p.attach(name, index); err != nil {
 			return err

@@ -27,8 +27,9 @@ type known struct {
 
 // ruleCounter is struct rule_counter of bpf/fastpath.c.
 type ruleCounter struct {
-	Packets, Bytes uint64
-	Rule, _        uint32
+	Packets, Bytes    uint64
+	Began, BeganBytes uint64
+	Rule, _           uint32
 }
 
 // readKnown is read of what is known.
@@ -59,6 +60,15 @@ func (t *tables) readKnown() error {
 func (t *tables) void(in pipeline.Input) error {
 	if t.known.rules == nil {
 		if err := t.readKnown(); err != nil {
+			return err
+		}
+	}
+	if in.Generation != 0 && t.known.generation > uint32(in.Generation) { // numbers begin again: what was granted by them long ago must not count
+		if err := t.put(t.generation, currentPlace, uint32(0)); err != nil {
+			return fmt.Errorf("end all generations of rules in the fast path: %w", err)
+		}
+		t.known.generation = 0
+		if err := t.ungrant(); err != nil {
 			return err
 		}
 	}
@@ -115,17 +125,18 @@ func (t *tables) countFor(slot uint16, rule uint32) error {
 
 // tallySettled adds what was carried of connections that rules let through.
 func (t *tables) tallySettled(out *pipeline.Tally) error {
-	out.Rules = map[uint32]pipeline.Count{}
+	out.Rules, out.Begun = map[uint32]pipeline.Count{}, map[uint32]pipeline.Count{}
 	for slot, rule := range t.known.rules {
 		var cpus []ruleCounter
 		if err := t.rules.Lookup(uint32(slot), &cpus); err != nil {
 			return fmt.Errorf("read counter %d of a rule of the fast path: %w", slot, err)
 		}
-		sum := out.Rules[rule]
+		sum, begun := out.Rules[rule], out.Begun[rule]
 		for _, c := range cpus {
 			sum.Packets, sum.Bytes = sum.Packets+c.Packets, sum.Bytes+c.Bytes
+			begun.Packets, begun.Bytes = begun.Packets+c.Began, begun.Bytes+c.BeganBytes
 		}
-		out.Rules[rule] = sum
+		out.Rules[rule], out.Begun[rule] = sum, begun
 	}
 	for i := range out.Settled {
 		n, err := t.counter(uint32(slotSettled + i))

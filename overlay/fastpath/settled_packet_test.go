@@ -121,6 +121,9 @@ func (r *ruled) enforce(killed string, ports ...pipeline.PortRange) {
 	in := r.in
 	var bare map[string]bool
 	in.Generation, bare = r.path.Settle(in)
+	var err error
+	in.Secret, err = r.path.Secret()
+	must(r.t, err)
 	in.Ports = slices.Clone(in.Ports)
 	for i := range in.Ports {
 		in.Ports[i].Bare = bare[in.Ports[i].Endpoint]

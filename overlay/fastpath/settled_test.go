@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,13 +27,26 @@ import (
 func TestAgreeSettled(t *testing.T) {
 	w := newJudges(t)
 	carried, noted, stopped, changed, killed, opened, over := 0, 0, 0, 0, 0, 0, 0
+	begun, edges, handed, refused, told := 0, 0, 0, 0, 0
 	by := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		in := inputs().Draw(t, "cluster")
 		rules(t, &in)
 		in.Generation = uint16(rapid.SampledFrom([]int{1, 2, 65534, 65535}).Draw(t, "generation"))
-		forget(t, w.objs.GvSettled)
+		in.Secret = 0x9abcdef0
+		must(t, w.objs.GvGeneration.Put(secretPlace, in.Secret))
+		for _, m := range []*ebpf.Map{w.objs.GvSettled, w.objs.GvGranted, w.objs.GvOwn} {
+			forget(t, m)
+		}
 		w.tables.known, w.tables.before = known{}, nil
+		cpus, err := ebpf.PossibleCPU()
+		must(t, err)
+		for slot := uint32(slotFromZero); slot < firstSlot; slot++ { // which go with no entry
+			must(t, w.objs.GvFpCounters.Put(slot, make([]counter, cpus)))
+		}
+		for _, slot := range ruleSlots { // or they have more than these, whose difference is taken
+			must(t, w.objs.GvRules.Put(uint32(slot), make([]ruleCounter, cpus)))
+		}
 		must(t, w.tables.void(in))
 		w.install(t, in, Compile(in, w.device))
 		w.drawn = in
@@ -43,15 +57,23 @@ func TestAgreeSettled(t *testing.T) {
 				next := in
 				rules(t, &next)
 				killed += w.change(t, in, next, tracked)
+				for _, c := range tracked {
+					c.grants = false
+				}
 				in = w.drawn
 				changed++
 				continue
-			case 1: // the switch notes a connection no more
-				forget(t, w.objs.GvSettled)
+			case 1: // the switch notes a connection no more, or what may begin
+				forget(t, rapid.SampledFrom([]*ebpf.Map{w.objs.GvSettled, w.objs.GvGranted}).Draw(t, "map"))
 				continue
 			case 2: // other openings, which begin no generation: what is open goes on
 				in = w.open(t, in)
 				opened++
+				continue
+			case 3:
+				if w.errs(t, in, tracked) {
+					told++
+				}
 				continue
 			}
 			p, frame := w.draw(t, in, tracked)
@@ -64,21 +86,52 @@ func TestAgreeSettled(t *testing.T) {
 			key := keyOfFrame(frame)
 			c := tracked[key]
 			if got != (Verdict{}) && guarded {
+				after, err := w.tables.tally()
+				must(t, err)
+				first := begins(before) != begins(after)
+				if first {
+					if key.proto != 6 || flagsOf(frame)&(0x12|5) != 2 {
+						t.Fatalf("%v begins, and is no first packet", p)
+					}
+					if slices.ContainsFunc(in.Policy.Guards, func(g pipeline.Guard) bool { return g.Named && g.Egress && slices.Contains(g.Addrs, p.Src) }) {
+						t.Fatalf("%v begins, and its rules may be by name", p)
+					}
+					c = &connection{src: p.Src, dst: p.Dst, from: port(frame, 0), to: port(frame, 2), own: true, grants: true}
+					tracked[key] = c
+					begun++
+				}
 				if c == nil {
 					t.Fatalf("%v is carried, and its connection is unknown", p)
 				}
-				want, trace, macs := w.ovsTracking(t, in, p, frame, c.known(key), "--ct-next", c.state(p))
-				if got != want || !(got.Gateway || macs[6] == 3) || !unjudged.MatchString(trace) {
+				state, edge := c.state(p), key.proto == 6 && flagsOf(frame)&7 != 0 && !first
+				if first {
+					state = "trk,new"
+				}
+				want, trace, macs := w.ovsTracking(t, in, p, frame, c.known(key), "--ct-next", state)
+				if first {
+					c.commit(t, trace)
+				}
+				if edge {
+					edges++
+				}
+				if edge && !c.own && !c.handed {
+					t.Fatalf("%v is carried, an end or a beginning of a connection that the switch knows", p)
+				}
+				by95 := unjudged
+				if first {
+					by95 = granted
+				} else if edge {
+					by95 = passed
+				}
+				if got != want || !(got.Gateway || edge || macs[6] == 3) || !by95.MatchString(trace) {
 					t.Fatalf("%v:\n%x\nis carried to %+v; the switch says %+v, %x\n%s", p, frame, got, want, macs, trace)
 				}
-				if !got.Gateway && binary.BigEndian.Uint16(macs[7:]) != in.Generation {
+				if !got.Gateway && !edge && binary.BigEndian.Uint16(macs[7:]) != in.Generation {
 					t.Fatalf("generation %d: %x", in.Generation, macs)
 				}
 				if !bytes.Equal(frame[12:], out[12:]) {
 					t.Fatalf("%v: more than MAC addresses is changed", p)
 				}
-				after, err := w.tables.tally()
-				must(t, err)
 				counted := pipeline.Count{Packets: 1, Bytes: uint64(len(frame))}
 				for _, r := range in.Policy.Rules {
 					was, is := before.Rules[r.ID], after.Rules[r.ID]
@@ -88,7 +141,7 @@ func TestAgreeSettled(t *testing.T) {
 					}
 				}
 				w.before = ruled
-				w.countedBut(t, after, trace, len(frame))
+				w.countedBut(t, after, trace, len(frame), first)
 				carried++
 				if notedAt[key] < opened {
 					over++
@@ -111,6 +164,40 @@ func TestAgreeSettled(t *testing.T) {
 				continue
 			}
 			// It visits the switch.
+			if c != nil && c.own {
+				var v ownValue
+				if err := w.objs.GvOwn.Lookup(key.own(), &v); err != nil { // it has ended
+					delete(tracked, key)
+					continue
+				}
+				if flags := flagsOf(frame); flags&2 != 0 || flags&0x14 == 0 { // what answers a beginning comes again, and so does what begins; without ACK and RST it is of none
+					continue
+				}
+				if out[0] != 0x0e || !bytes.Equal(out[6:], frame[6:]) {
+					t.Fatalf("%v:\n%x\ngoes to the switch, which is not told who called: %x", p, frame, out)
+				}
+				other := *c
+				other.mark = "0xffffffff" // other rules have other epochs, which here are drawn
+				known, _, _ := w.ovsTracking(t, in, p, frame, other.known(key), "--ct-next", other.state(p))
+				told, trace, _ := w.ovsTracking(t, in, p, out, (&connection{src: p.Src, dst: p.Dst, from: port(frame, 0), to: port(frame, 2)}).known(key), "--ct-next", "trk,new")
+				if told != known && (told != Verdict{} || len(in.Policy.Openings) == 0) {
+					t.Fatalf("%v: by what it is told the switch says %+v, and %+v of what it knows itself\n%s", p, told, known, trace)
+				}
+				if handed++; told == (Verdict{}) {
+					refused++
+				} else if committed.MatchString(trace) {
+					c.own, c.handed = false, true
+					c.commit(t, trace)
+				}
+				continue
+			}
+			if !bytes.Equal(out, frame) { // it was handed over before, and nothing is noted yet: the switch knows better than what it is told
+				var v ownValue
+				if err := w.objs.GvOwn.Lookup(key.own(), &v); err != nil || c == nil || out[0] != 0x0e || !bytes.Equal(out[6:], frame[6:]) {
+					t.Fatalf("%x goes on as %x: %v", frame, out, err)
+				}
+				frame = out
+			}
 			state, known := "trk,new", ""
 			if c != nil {
 				state, known = c.state(p), c.known(key)
@@ -133,12 +220,22 @@ func TestAgreeSettled(t *testing.T) {
 				tracked[key] = c
 			}
 			if macs[6] == 3 {
+				if key.proto == 6 && flagsOf(frame)&2 != 0 {
+					c.grants = true
+				} else {
+					c.handed = false
+				}
 				noted++
 				notedAt[key] = opened
 				w.note(t, want, frame, macs)
 			}
 		}
 	})
+	more := fmt.Sprintf("%d connections began without the switch, %d of their packets begin or end something, %d were handed to the switch, which refused %d; %d errors were carried", begun, edges, handed, refused, told)
+	t.Log(more)
+	if !testing.Short() && (begun < 15 || edges < 4 || handed < 12 || refused < 3 || told < 3) {
+		t.Error(more + ": the test shows little")
+	}
 	sums := fmt.Sprintf("%d packets were carried (%v), %d of them noted before the last openings, %d noted, %d stopped; rules changed %d times, openings %d, and agents were killed %d times", carried, by, over, noted, stopped, changed, opened, killed)
 	t.Log(sums)
 	if !testing.Short() && (carried < 150 || noted < 200 || stopped < 200 || changed < 100 || killed < 20 || over < 5 || len(by) < 5) {
@@ -148,6 +245,151 @@ func TestAgreeSettled(t *testing.T) {
 
 // unjudged is the flow that finds a connection settled.
 var unjudged = regexp.MustCompile(`(?m)^ *95\. .*priority 50,`)
+
+// granted is the flow of first packets by which others may begin, and passed that of all else that is not judged.
+var (
+	granted = regexp.MustCompile(`(?m)^ *95\. .*priority 215,`)
+	passed  = regexp.MustCompile(`(?m)^ *95\. .*priority 0,`)
+	related = regexp.MustCompile(`(?m)^ *95\. .*priority 300,`)
+)
+
+// begins counts first packets that were carried.
+func begins(t pipeline.Tally) uint64 {
+	return t.Settled[4].Egress.Packets + t.Settled[4].Ingress.Packets + t.Settled[4].Containers.Packets + t.Settled[4].Gateway.Packets +
+		t.Settled[5].Egress.Packets + t.Settled[5].Ingress.Packets + t.Settled[5].Containers.Packets + t.Settled[5].Gateway.Packets
+}
+
+// flagsOf are a frame's flags of TCP.
+func flagsOf(frame []byte) byte {
+	if frame[12] == 8 {
+		return frame[34+13]
+	}
+	return frame[54+13]
+}
+
+// own is a tuple as the programs have it.
+func (k tuple) own() (out ownKey) {
+	for i, e := range k.ends {
+		out.Ends[i] = addressOf(e.Addr())
+		binary.BigEndian.PutUint16(out.Ports[i][:], e.Port())
+	}
+	if bytes.Compare(littleEnd(out.Ends[0]), littleEnd(out.Ends[1])) > 0 || out.Ends[0] == out.Ends[1] && binary.NativeEndian.Uint16(out.Ports[0][:]) > binary.NativeEndian.Uint16(out.Ports[1][:]) {
+		out.Ends[0], out.Ends[1], out.Ports[0], out.Ports[1] = out.Ends[1], out.Ends[0], out.Ports[1], out.Ports[0]
+	}
+	out.Protocol = uint32(k.proto)
+	return out
+}
+
+// littleEnd has the words of an address in the order in which the programs compare them, as they see them.
+func littleEnd(a address) (out []byte) {
+	for i := 0; i < 16; i += 4 {
+		out = binary.BigEndian.AppendUint32(out, binary.NativeEndian.Uint32(a[i:]))
+	}
+	return out
+}
+
+// errs draws an error of ICMP with which an end of a connection answers the other, or something like it, and reports whether it is carried.
+func (w *judges) errs(t *rapid.T, in pipeline.Input, tracked map[tuple]*connection) bool {
+	keys := slices.SortedFunc(maps.Keys(tracked), func(a, b tuple) int {
+		return bytes.Compare(fmt.Append(nil, a), fmt.Append(nil, b))
+	})
+	if keys = slices.DeleteFunc(keys, func(k tuple) bool { return k.proto != 6 }); len(keys) == 0 {
+		return false
+	}
+	if owned := slices.DeleteFunc(slices.Clone(keys), func(k tuple) bool { return !tracked[k].own }); len(owned) > 0 {
+		keys = owned
+	}
+	key := rapid.SampledFrom(keys).Draw(t, "connection")
+	c := tracked[key]
+	about, quoted := c.packet(t, in, w.device, key)
+	p, _ := c.packet(t, in, w.device, key)
+	for p.Src != about.Dst {
+		p, _ = c.packet(t, in, w.device, key)
+	}
+	kind, odd := byte(rapid.SampledFrom([]int{1, 3, 4}).Draw(t, "type of ICMPv6")), rapid.SampledFrom([]string{"", "", "", "its source", "its destination", "a port", "its protocol", "a type", "fragment", "cut"}).Draw(t, "odd")
+	quoted = quoted[14:]
+	at, proto, fragment := 12, 9, []byte{0x20, 0}
+	if p.Src.Is4() {
+		kind = rapid.SampledFrom([]byte{3, 11, 12}).Draw(t, "type of ICMP")
+	} else {
+		at, proto = 8, 6
+	}
+	long := len(p.Src.AsSlice())
+	switch odd {
+	case "its source":
+		quoted[at+long-1] ^= 1
+	case "its destination":
+		quoted[at+2*long-1] ^= 1
+	case "a port":
+		quoted[at+2*long+1] ^= 0x40
+	case "its protocol":
+		quoted[proto] = 17
+	case "a type":
+		kind = map[bool]byte{true: 5, false: 129}[p.Src.Is4()]
+	case "fragment":
+		if !p.Src.Is4() {
+			return false
+		}
+		copy(quoted[6:], fragment)
+	case "cut":
+		quoted = quoted[:at+2*long+7]
+	}
+	frame := errorOf(p, kind, quoted)
+	before, err := w.tables.tally()
+	must(t, err)
+	w.settle(t)
+	ruled := w.before
+	got, _, out := w.program(t, p, frame)
+	if !guards(in, w.device, p) {
+		return false
+	}
+	if got == (Verdict{}) {
+		if !bytes.Equal(out, frame) {
+			t.Fatalf("%x goes on as %x", frame, out)
+		}
+		return false
+	}
+	after, err := w.tables.tally()
+	must(t, err)
+	if odd != "" || !c.own {
+		t.Fatalf("%v: an error about a connection is carried, with %q odd: %x", p, odd, frame)
+	}
+	state := "trk,rel"
+	if p.Src != c.src {
+		state += ",rpl"
+	}
+	want, trace, _ := w.ovsTracking(t, in, p, frame, c.known(key), "--ct-next", state)
+	if got != want || !related.MatchString(trace) {
+		t.Fatalf("%v:\n%x\nis carried to %+v; the switch says %+v\n%s", p, frame, got, want, trace)
+	}
+	counted := pipeline.Count{Packets: 1, Bytes: uint64(len(frame))}
+	for _, r := range in.Policy.Rules {
+		was, is := before.Rules[r.ID], after.Rules[r.ID]
+		more := pipeline.Count{Packets: is.Packets - was.Packets, Bytes: is.Bytes - was.Bytes}
+		if want := slices.Contains(c.rules[:], r.ID) && r.Slot != 0; want != (more == counted) || !want && more != (pipeline.Count{}) {
+			t.Fatalf("%v: of an error rule %d (of %v) counts %+v", p, r.ID, c.rules, more)
+		}
+	}
+	w.before = ruled
+	w.countedBut(t, after, trace, len(frame), false)
+	return true
+}
+
+// errorOf is a frame of ICMP, or of ICMPv6, that quotes an IP packet.
+func errorOf(p Packet, kind byte, quoted []byte) []byte {
+	l4 := slices.Concat([]byte{kind, 0, 0, 0, 0, 0, 0, 0}, quoted)
+	frame := slices.Concat(pipeline.RouterMAC, p.MAC[:])
+	if p.Src.Is4() {
+		ip := make([]byte, 20)
+		ip[0], ip[8], ip[9] = 0x45, 64, 1
+		binary.BigEndian.PutUint16(ip[2:], uint16(20+len(l4)))
+		return slices.Concat(frame, []byte{8, 0}, ip[:12], p.Src.AsSlice(), p.Dst.AsSlice(), l4)
+	}
+	ip := make([]byte, 8)
+	ip[0], ip[6], ip[7] = 0x60, 58, 64
+	binary.BigEndian.PutUint16(ip[4:], uint16(len(l4)))
+	return slices.Concat(frame, []byte{0x86, 0xdd}, ip, p.Src.AsSlice(), p.Dst.AsSlice(), l4)
+}
 
 // change makes the rules those of next as an agent does, which may be killed before any of its writes. From its first one on
 // nothing is carried of what was noted, until the next agent is through. It returns how many agents were killed.
@@ -207,9 +449,12 @@ func (w *judges) open(t *rapid.T, in pipeline.Input) pipeline.Input {
 	next := in
 	next.Policy.Openings = nil
 	for _, g := range in.Policy.Guards {
+		if !g.Named || !g.Egress {
+			continue
+		}
 		for _, from := range g.Addrs {
 			to := rapid.SampledFrom(slices.DeleteFunc(peers(in), func(a netip.Addr) bool { return !a.IsValid() || a.Is4() != from.Is4() || a == from })).Draw(t, "to")
-			o := pipeline.Opening{Rule: 2 * uint32(rapid.IntRange(1, 4).Draw(t, "rule")), Priority: pipeline.PriorityNetworkPolicy, Action: pipeline.Accept, From: from, To: to, Past: rapid.Bool().Draw(t, "past"), AnyPort: rapid.Bool().Draw(t, "any port")}
+			o := pipeline.Opening{Rule: 2 * uint32(rapid.IntRange(1, 4).Draw(t, "rule")), Priority: pipeline.PriorityNetworkPolicy, Action: pipeline.Accept, From: from, To: to, Past: rapid.Bool().Draw(t, "past"), Named: true, AnyPort: rapid.Bool().Draw(t, "any port")}
 			if rapid.Bool().Draw(t, "denies") {
 				o.Priority, o.Action = o.Priority+rapid.SampledFrom([]int{5, -5}).Draw(t, "priority"), pipeline.Drop
 			}
@@ -243,6 +488,8 @@ func peers(in pipeline.Input) (list []netip.Addr) {
 	return list
 }
 
+var ruleSlots = []uint16{0, 1, 2, 255, 256, 4094, 4095, 0xa5a}
+
 var errKilled = errors.New("killed")
 
 // rules draws rules for the endpoints that have some: by one class here and elsewhere, of all that may be a peer.
@@ -257,12 +504,12 @@ func rules(t *rapid.T, in *pipeline.Input) {
 		port.Plain, port.Guarded, port.Bare = false, true, rapid.IntRange(0, 15).Draw(t, "bare") == 7
 		p.Guards = append(p.Guards, pipeline.Guard{
 			Endpoint: port.Endpoint, Addrs: port.Addrs, LinkLocal: port.LinkLocal, VNID: port.VNID,
-			Ingress: rapid.IntRange(0, 3).Draw(t, "ingress") > 0, Egress: rapid.Bool().Draw(t, "egress"),
+			Named: rapid.IntRange(0, 3).Draw(t, "names") == 0, Ingress: rapid.IntRange(0, 3).Draw(t, "ingress") > 0, Egress: rapid.Bool().Draw(t, "egress"),
 			IngressEpoch: uint16(rapid.IntRange(1, 2).Draw(t, "epoch")), EgressEpoch: uint16(rapid.IntRange(1, 2).Draw(t, "epoch")),
 		})
 		p.Classes = append(p.Classes, pipeline.Class{ID: uint32(1 + i), Addrs: port.Addrs})
 	}
-	slots := rapid.Permutation([]uint16{0, 1, 2, 255, 256, 4094, 4095, 0xa5a}).Draw(t, "slots")
+	slots := rapid.Permutation(ruleSlots).Draw(t, "slots")
 	for i, n := 0, rapid.IntRange(2, 6).Draw(t, "rules"); i < n; i++ {
 		r := pipeline.PolicyRule{ID: uint32(1 + i), Direction: pipeline.Direction(1 + i%2), Priority: pipeline.PriorityNetworkPolicy, Action: pipeline.Accept, Label: fmt.Sprint("rule ", i), AnyPeer: true, Slot: slots[i]}
 		r.Subjects = rapid.SliceOfNDistinct(rapid.SampledFrom([]uint32{1, 2, 3, 4}), 1, 4, rapid.ID[uint32]).Draw(t, "subjects")
@@ -270,6 +517,9 @@ func rules(t *rapid.T, in *pipeline.Input) {
 			r.Ports = []pipeline.PortRange{{Proto: 6, From: 80, To: 80}, {Proto: 17, From: 53, To: 53}}
 		}
 		p.Rules = append(p.Rules, r)
+	}
+	if rapid.IntRange(0, 3).Draw(t, "crowded") == 0 {
+		p.Crowds = []pipeline.Crowd{{Addr: rapid.SampledFrom(append(peers(*in), netip.Addr{})).Draw(t, "who begins no more")}}
 	}
 	in.Policy = p
 }
@@ -313,6 +563,9 @@ type connection struct {
 	mark     string
 	label    string
 	rules    [2]uint32
+	own      bool // the switch knows nothing of it
+	handed   bool // it knows it, and has not said so yet
+	grants   bool // its first packet was marked
 }
 
 func (c *connection) state(p Packet) string {
@@ -343,13 +596,16 @@ var committed = regexp.MustCompile(`ct\(commit,zone=26486(?:,mark=(0|0x[0-9a-f]+
 func flowOf(frame []byte, known string) string {
 	k := keyOfFrame(frame)
 	src, dst := addresses(frame)
-	proto, nw, flags := map[byte]string{6: "tcp", 17: "udp"}[k.proto], "nw_", 34+13
+	proto, nw, flags := map[byte]string{6: "tcp", 17: "udp", 1: "icmp", 58: "icmp"}[k.proto], "nw_", 34+13
 	six := ""
 	if src.Is6() {
 		nw, six, flags = "ipv6_", "6", 54+13
 	}
-	text := fmt.Sprintf("%s%s%s,dl_src=%s,dl_dst=%s,%ssrc=%s,%sdst=%s,nw_ttl=64,%s_src=%d,%s_dst=%d", proto, six, known, net.HardwareAddr(frame[6:12]), net.HardwareAddr(frame[:6]),
-		nw, src, nw, dst, proto, port(frame, 0), proto, port(frame, 2))
+	text := fmt.Sprintf("%s%s%s,dl_src=%s,dl_dst=%s,%ssrc=%s,%sdst=%s,nw_ttl=64", proto, six, known, net.HardwareAddr(frame[6:12]), net.HardwareAddr(frame[:6]), nw, src, nw, dst)
+	if proto == "icmp" {
+		return text + fmt.Sprintf(",icmp%[1]s_type=%[2]d,icmp%[1]s_code=0", strings.Replace(six, "6", "v6", 1), port(frame, 0)>>8)
+	}
+	text += fmt.Sprintf(",%[1]s_src=%[2]d,%[1]s_dst=%[3]d", proto, port(frame, 0), port(frame, 2))
 	if k.proto == 6 {
 		text += fmt.Sprintf(",tcp_flags=%#x", frame[flags])
 	}
@@ -410,26 +666,46 @@ func (c *connection) packet(t *rapid.T, in pipeline.Input, device map[string]uin
 
 // draw draws a packet: of a connection that is known, most of them.
 func (w *judges) draw(t *rapid.T, in pipeline.Input, tracked map[tuple]*connection) (Packet, []byte) {
-	if len(tracked) > 0 && rapid.IntRange(0, 3).Draw(t, "of a known connection") > 0 {
-		keys := slices.SortedFunc(maps.Keys(tracked), func(a, b tuple) int {
-			return bytes.Compare(fmt.Append(nil, a), fmt.Append(nil, b))
-		})
+	kind := rapid.IntRange(0, 5).Draw(t, "of a known connection")
+	keys := slices.SortedFunc(maps.Keys(tracked), func(a, b tuple) int {
+		return bytes.Compare(fmt.Append(nil, a), fmt.Append(nil, b))
+	})
+	if owned := slices.DeleteFunc(slices.Clone(keys), func(k tuple) bool { return !tracked[k].own }); len(owned) > 0 && rapid.Bool().Draw(t, "of one that the switch does not know") {
+		k := rapid.SampledFrom(owned).Draw(t, "connection")
+		return tracked[k].packet(t, in, w.device, k)
+	}
+	if by := slices.DeleteFunc(slices.Clone(keys), func(k tuple) bool { return k.proto != 6 || !tracked[k].grants }); len(by) > 0 && kind > 1 { // another one of the same two
+		k := rapid.SampledFrom(by).Draw(t, "like")
+		c := *tracked[k]
+		p, _ := c.packet(t, in, w.device, k)
+		for p.Src != c.src {
+			p, _ = c.packet(t, in, w.device, k)
+		}
+		return p, segmentOf(t, p, 6, uint16(rapid.IntRange(40000, 40003).Draw(t, "port")), c.to, 2)
+	}
+	if len(tracked) > 0 && kind > 0 {
 		k := rapid.SampledFrom(keys).Draw(t, "connection")
 		return tracked[k].packet(t, in, w.device, k)
 	}
 	p := packets(in, w.device).Filter(func(p Packet) bool {
 		return !p.Dst.IsMulticast() && !p.Dst.IsLinkLocalUnicast() && !p.Src.IsLinkLocalUnicast() && !p.Dst.IsLoopback()
 	}).Draw(t, "packet")
-	proto := rapid.SampledFrom([]byte{6, 17}).Draw(t, "protocol")
-	return p, segmentOf(t, p, proto, rapid.SampledFrom([]uint16{40000, 40001, 80}).Draw(t, "from"), map[byte]uint16{6: 80, 17: 53}[proto])
+	proto := rapid.SampledFrom([]byte{6, 6, 17}).Draw(t, "protocol")
+	from, to := rapid.SampledFrom([]uint16{40000, 40001, 80}).Draw(t, "from"), map[byte]uint16{6: 80, 17: 53}[proto]
+	if proto == 6 && rapid.IntRange(0, 3).Draw(t, "begins") > 0 {
+		return p, segmentOf(t, p, proto, from, to, 2)
+	}
+	return p, segmentOf(t, p, proto, from, to)
 }
 
 // segmentOf is a frame of TCP or UDP.
-func segmentOf(t *rapid.T, p Packet, proto byte, from, to uint16) []byte {
+func segmentOf(t *rapid.T, p Packet, proto byte, from, to uint16, flags ...byte) []byte {
 	l4 := make([]byte, 20+rapid.SampledFrom([]int{0, 0, 5}).Draw(t, "payload"))
 	if proto == 17 {
 		l4 = l4[:8+len(l4)-20]
 		binary.BigEndian.PutUint16(l4[4:], uint16(len(l4)))
+	} else if len(flags) > 0 {
+		l4[12], l4[13] = 0x50, flags[0]
 	} else {
 		l4[12], l4[13] = 0x50, rapid.SampledFrom([]byte{0x10, 0x10, 0x10, 0x10, 0x10, 0x10, 0x18, 2, 0x12, 0x11, 4, 0}).Draw(t, "flags")
 	}
@@ -470,11 +746,13 @@ func (w *judges) note(t *rapid.T, to Verdict, frame, macs []byte) {
 }
 
 // countedBut is counted, but of the flows that are of addresses between conntrack and egress-policy.
-func (w *judges) countedBut(t *rapid.T, tally pipeline.Tally, trace string, bytes int) {
+func (w *judges) countedBut(t *rapid.T, tally pipeline.Tally, trace string, bytes int, first bool) {
 	text := visited.ReplaceAllStringFunc(trace, func(line string) string {
 		table, _ := strconv.Atoi(visited.FindStringSubmatch(line)[1])
 		switch s := pipeline.Stage(table); {
 		case s == pipeline.Conntrack, s >= pipeline.EgressEpoch && s <= pipeline.DestClass:
+			return ""
+		case first && (s == pipeline.EgressPolicy || s == pipeline.EgressRules || s == pipeline.IngressPolicy || s == pipeline.IngressRules):
 			return ""
 		}
 		return line

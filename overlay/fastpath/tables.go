@@ -78,12 +78,15 @@ type tables struct {
 	config, locals, ranges, counters *ebpf.Map
 	groups                           *ebpf.Map
 	settled, generation, rules       *ebpf.Map
+	own, granted, seats, swept       *ebpf.Map
 	before                           func() error
 
 	held  Contents
 	slots slots
 	known known           // of settled
 	begun map[uint32]bool // rules that count from nothing when the next flows come
+
+	refused, refusals uint32 // connections that found no seat, since the last but one sweep, and until the last one
 }
 
 // read fills held and slots from the maps.
@@ -289,15 +292,22 @@ func (t *tables) put(m *ebpf.Map, key, value any) error {
 }
 
 func (t *tables) remove(m *ebpf.Map, key any) error {
+	_, err := t.removed(m, key)
+	return err
+}
+
+// removed is remove, and reports whether it was there.
+func (t *tables) removed(m *ebpf.Map, key any) (did bool, err error) {
 	if t.before != nil {
 		if err := t.before(); err != nil {
-			return err
+			return false, err
 		}
 	}
-	if err := m.Delete(key); !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return err
+	err = m.Delete(key)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return false, nil
 	}
-	return nil
+	return err == nil, err
 }
 
 // keyOf is the key of a range: in the trie an IPv4 address is one of IPv6.
@@ -332,8 +342,8 @@ const (
 	slotFromZero = 0
 	slotToZero   = 1
 	slotSettled  = 2
-	slotOthers   = slotSettled + 4
-	firstSlot    = slotOthers + 4
+	slotOthers   = slotSettled + 10
+	firstSlot    = slotOthers + 10
 	maxSlots     = 32768
 )
 

@@ -20,13 +20,17 @@ const (
 	verdictMapGvCopies          = "gv_copies"
 	verdictMapGvFpCounters      = "gv_fp_counters"
 	verdictMapGvGeneration      = "gv_generation"
+	verdictMapGvGranted         = "gv_granted"
 	verdictMapGvGroups          = "gv_groups"
 	verdictMapGvHeld            = "gv_held"
 	verdictMapGvLease           = "gv_lease"
 	verdictMapGvLocals          = "gv_locals"
+	verdictMapGvOwn             = "gv_own"
 	verdictMapGvRanges          = "gv_ranges"
 	verdictMapGvRules           = "gv_rules"
+	verdictMapGvSeats           = "gv_seats"
 	verdictMapGvSettled         = "gv_settled"
+	verdictMapGvSwept           = "gv_swept"
 	verdictMapGvUdpFlows        = "gv_udp_flows"
 	verdictMapGvVerdict         = "gv_verdict"
 	verdictProgGvDeliver        = "gv_deliver"
@@ -101,13 +105,17 @@ type verdictMapSpecs struct {
 	GvCopies     *ebpf.MapSpec `ebpf:"gv_copies"`
 	GvFpCounters *ebpf.MapSpec `ebpf:"gv_fp_counters"`
 	GvGeneration *ebpf.MapSpec `ebpf:"gv_generation"`
+	GvGranted    *ebpf.MapSpec `ebpf:"gv_granted"`
 	GvGroups     *ebpf.MapSpec `ebpf:"gv_groups"`
 	GvHeld       *ebpf.MapSpec `ebpf:"gv_held"`
 	GvLease      *ebpf.MapSpec `ebpf:"gv_lease"`
 	GvLocals     *ebpf.MapSpec `ebpf:"gv_locals"`
+	GvOwn        *ebpf.MapSpec `ebpf:"gv_own"`
 	GvRanges     *ebpf.MapSpec `ebpf:"gv_ranges"`
 	GvRules      *ebpf.MapSpec `ebpf:"gv_rules"`
+	GvSeats      *ebpf.MapSpec `ebpf:"gv_seats"`
 	GvSettled    *ebpf.MapSpec `ebpf:"gv_settled"`
+	GvSwept      *ebpf.MapSpec `ebpf:"gv_swept"`
 	GvUdpFlows   *ebpf.MapSpec `ebpf:"gv_udp_flows"`
 	GvVerdict    *ebpf.MapSpec `ebpf:"gv_verdict"`
 }
@@ -142,13 +150,17 @@ type verdictMaps struct {
 	GvCopies     *ebpf.Map `ebpf:"gv_copies"`
 	GvFpCounters *ebpf.Map `ebpf:"gv_fp_counters"`
 	GvGeneration *ebpf.Map `ebpf:"gv_generation"`
+	GvGranted    *ebpf.Map `ebpf:"gv_granted"`
 	GvGroups     *ebpf.Map `ebpf:"gv_groups"`
 	GvHeld       *ebpf.Map `ebpf:"gv_held"`
 	GvLease      *ebpf.Map `ebpf:"gv_lease"`
 	GvLocals     *ebpf.Map `ebpf:"gv_locals"`
+	GvOwn        *ebpf.Map `ebpf:"gv_own"`
 	GvRanges     *ebpf.Map `ebpf:"gv_ranges"`
 	GvRules      *ebpf.Map `ebpf:"gv_rules"`
+	GvSeats      *ebpf.Map `ebpf:"gv_seats"`
 	GvSettled    *ebpf.Map `ebpf:"gv_settled"`
+	GvSwept      *ebpf.Map `ebpf:"gv_swept"`
 	GvUdpFlows   *ebpf.Map `ebpf:"gv_udp_flows"`
 	GvVerdict    *ebpf.Map `ebpf:"gv_verdict"`
 }
@@ -159,13 +171,17 @@ func (m *verdictMaps) Close() error {
 		m.GvCopies,
 		m.GvFpCounters,
 		m.GvGeneration,
+		m.GvGranted,
 		m.GvGroups,
 		m.GvHeld,
 		m.GvLease,
 		m.GvLocals,
+		m.GvOwn,
 		m.GvRanges,
 		m.GvRules,
+		m.GvSeats,
 		m.GvSettled,
+		m.GvSwept,
 		m.GvUdpFlows,
 		m.GvVerdict,
 	)

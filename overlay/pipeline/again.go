@@ -213,7 +213,7 @@ func (p Port) equal(o Port) bool {
 
 func (g Guard) equal(o Guard) bool {
 	return g.Endpoint == o.Endpoint && slices.Equal(g.Addrs, o.Addrs) && slices.Equal(g.LinkLocal, o.LinkLocal) && g.VNID == o.VNID &&
-		g.Ingress == o.Ingress && g.Egress == o.Egress && g.Young == o.Young && g.IngressEpoch == o.IngressEpoch && g.EgressEpoch == o.EgressEpoch
+		g.Ingress == o.Ingress && g.Egress == o.Egress && g.Young == o.Young && g.Named == o.Named && g.IngressEpoch == o.IngressEpoch && g.EgressEpoch == o.EgressEpoch
 }
 
 // equal leaves out the label, which is in no flow.
@@ -231,7 +231,7 @@ type openingKey struct {
 func (o Opening) key() openingKey { return openingKey{o.Priority, o.From, o.To, o.Past} }
 
 func (o Opening) equal(p Opening) bool {
-	return o.Rule == p.Rule && o.Priority == p.Priority && o.Action == p.Action && o.From == p.From && o.To == p.To && o.Past == p.Past && o.AnyPort == p.AnyPort && slices.Equal(o.Ports, p.Ports)
+	return o.Rule == p.Rule && o.Priority == p.Priority && o.Action == p.Action && o.From == p.From && o.To == p.To && o.Past == p.Past && o.Named == p.Named && o.AnyPort == p.AnyPort && slices.Equal(o.Ports, p.Ports)
 }
 
 // unlike returns what of two lists has no equal in the other one. id is what equal

@@ -28,7 +28,7 @@ func genInput() *rapid.Generator[Input] {
 			Round: Round, Tunnel: rapid.SampledFrom([]TunnelMode{Metadata, Metadata, Metadata, HeaderBits}).Draw(t, "mode"),
 			TunnelPort: 1, GatewayPort: uint32(min(2, 2*number("gateway", 9))), GatewayMAC: net.HardwareAddr{2, 0, 0, 0, 0, 9}, Host: addrs("240.1.0.1"),
 		}
-		in.Generation = uint16(number("generation", 2))
+		in.Generation, in.Secret = uint16(number("generation", 2)), uint32(number("secret", 9)/9)
 		if number("encryption", 3) > 0 {
 			in.Encrypted = []uint32{1}
 		}
@@ -247,7 +247,7 @@ func TestCompilerIsCompile(t *testing.T) {
 				next.Tunnel = in.Tunnel
 			}
 			if rapid.IntRange(0, 3).Draw(t, "another generation") > 0 {
-				next.Generation = in.Generation
+				next.Generation, next.Secret = in.Generation, in.Secret
 			}
 			if rapid.IntRange(0, 9).Draw(t, "gateway") > 0 {
 				next.GatewayPort = in.GatewayPort

@@ -19,13 +19,21 @@ type Tally struct {
 	ToGroups, InGroups   map[GroupKey]Count     // sent to a group by endpoints here, and come for it from other hosts
 	FromVNID0, OnlyToOf0 Count                  // or the sender, or the receiver alone, has VNID 0
 	// Settled is what of all this was of connections that rules had let through (Input.Generation): of TCP, of TCP over IPv6, of
-	// UDP, of UDP over IPv6. Rules is what each rule of its ID had.
-	Settled [4]Settled
-	Rules   map[uint32]Count
+	// UDP, of UDP over IPv6; then first packets of TCP, and of TCP over IPv6, what else has SYN, FIN or RST of these, and errors of
+	// ICMP, and of ICMPv6, about connections of theirs. Rules is what each rule of its ID had, and Begun what of that were first packets.
+	Settled      [10]Settled
+	Rules, Begun map[uint32]Count
 }
+
+// Where in Tally.Settled first packets are, those with SYN, FIN or RST, and errors.
+const tallyBegun, tallyEdges, tallyErrors = 4, 6, 8
 
 // Settled is what went into the tunnel by a rule for egress, or for ingress, to containers, and to the gateway.
 type Settled struct{ Egress, Ingress, Containers, Gateway Count }
+
+func (s Settled) and(o Settled) Settled {
+	return Settled{sum(s.Egress, o.Egress), sum(s.Ingress, o.Ingress), sum(s.Containers, o.Containers), sum(s.Gateway, o.Gateway)}
+}
 
 func (s Settled) all() Count { return sum(sum(s.Egress, s.Ingress), sum(s.Containers, s.Gateway)) }
 
@@ -42,18 +50,19 @@ func Credit(in Input, flows []Flow, t Tally) []Count {
 	add(Classify, 0, match{}, sent)
 	add(Classify, 100, match{}.inPort(in.GatewayPort), fromGateway)
 	add(Classify, 100, match{}.inPort(in.TunnelPort), outOf)
-	settled := creditSettled(in, t, add)
+	settled, marked, begun := creditSettled(in, t, add)
 	all := sum(sum(sent, outOf), fromGateway)
-	for _, s := range []Stage{ARPResponder, NDReply, EgressPolicy, Service} {
+	for _, s := range []Stage{ARPResponder, NDReply, Service} {
 		add(s, 0, match{}, all)
 	}
+	add(EgressPolicy, 0, match{}, without(all, begun))
 	// Of no other connection is anything looked up.
 	add(Conntrack, 0, match{}, without(all, settled.all()))
 	// Copies for groups do not come there.
 	add(IngressPolicy, 0, match{}, without(sum(sum(delivered, into), toGateway), settled.all()))
 	creditGroups(in, t, add)
-	add(Output, 200, match{}.reg(regOutPort, in.TunnelPort), without(into, sum(settled.Egress, settled.Ingress)))
-	add(Output, 50, match{}, without(sum(delivered, toGateway), sum(settled.Containers, settled.Gateway)))
+	add(Output, 200, match{}.reg(regOutPort, in.TunnelPort), without(into, sum(marked.Egress, marked.Ingress)))
+	add(Output, 50, match{}, without(sum(delivered, toGateway), sum(marked.Containers, marked.Gateway)))
 	creditGateway(in, t, add)
 
 	for _, p := range in.Ports {
@@ -154,20 +163,43 @@ func creditGroups(in Input, t Tally, add func(Stage, int, match, Count)) {
 }
 
 // creditSettled is what is of settled connections alone of Credit. Which addresses' flows they visit between conntrack and
-// egress-policy nobody knows: these count what comes to the switch.
-func creditSettled(in Input, t Tally, add func(Stage, int, match, Count)) (all Settled) {
+// egress-policy nobody knows, nor those of rules which first packets meet: these count what comes to the switch. It returns all that
+// was carried so, what of that the switch would have marked, and what were first packets.
+func creditSettled(in Input, t Tally, add func(Stage, int, match, Count)) (all, marked Settled, begun Count) {
 	for i, m := range settledKinds() {
-		s := t.Settled[i]
-		add(Commit, commitSettled, m, s.all())
-		all = Settled{sum(all.Egress, s.Egress), sum(all.Ingress, s.Ingress), sum(all.Containers, s.Containers), sum(all.Gateway, s.Gateway)}
+		add(Commit, commitSettled, m, t.Settled[i].all())
 	}
-	add(Connection, 0, match{}, all.all())
-	add(IngressPolicy, 1, match{}.reg(regTracked, 1).reg(regJudgeIngress, 0), all.all())
+	c := compiler{in: objects{Input: in}}
+	for i, m := range c.granted() {
+		add(Commit, commitGranted, m, t.Settled[tallyBegun+i].all())
+	}
+	var edges, errors Count
+	for i, s := range t.Settled {
+		all = all.and(s)
+		switch {
+		case i >= tallyErrors:
+			errors = sum(errors, s.all())
+			continue
+		case i >= tallyEdges:
+			edges = sum(edges, s.all())
+			continue
+		case i >= tallyBegun:
+			begun = sum(begun, s.all())
+			add(Connection, 70, match{}.proto([]family{ipv4, ipv6}[i-tallyBegun].proto).ctState("+new-inv+trk").ctProto(protoTCP), s.all())
+		}
+		marked = marked.and(s)
+	}
+	add(Commit, 0, match{}, edges)
+	add(Commit, 300, match{}.ctState("+rel+trk"), errors)
+	add(Committed, 0, match{}, begun)
+	add(Connection, 0, match{}, without(all.all(), begun))
+	add(IngressPolicy, 1, match{}.reg(regTracked, 1).reg(regJudgeIngress, 0), without(all.all(), begun))
 	counted := map[Stage]Count{}
 	for _, r := range in.Policy.Rules {
 		if r.Action == Accept {
 			d := directionOf(r.Direction)
-			add(d.count, 100, match{}.labelled(d, r.ID), t.Rules[r.ID])
+			add(d.count, 100, match{}.labelled(d, r.ID), without(t.Rules[r.ID], t.Begun[r.ID]))
+			add(d.count, countBegins, match{}.reg(regBegins, 1).labelled(d, r.ID), t.Begun[r.ID])
 			counted[d.count] = sum(counted[d.count], t.Rules[r.ID])
 		}
 	}
@@ -175,11 +207,11 @@ func creditSettled(in Input, t Tally, add func(Stage, int, match, Count)) (all S
 		add(s, 0, match{}, without(all.all(), counted[s]))
 	}
 	tunnel := match{}.reg(regOutPort, in.TunnelPort).reg(regSettled, 1)
-	add(Output, outputSettled, tunnel.reg(regIngressSlot, 0), all.Egress)
-	add(Output, outputSettled-1, tunnel.reg(regEgressSlot, 0), all.Ingress)
-	add(Output, 70, match{}.reg(regOutPort, in.GatewayPort).reg(regSettled, 1), all.Gateway)
-	add(Output, 60, match{}.reg(regSettled, 1), all.Containers)
-	return all
+	add(Output, outputSettled, tunnel.reg(regIngressSlot, 0), marked.Egress)
+	add(Output, outputSettled-1, tunnel.reg(regEgressSlot, 0), marked.Ingress)
+	add(Output, 70, match{}.reg(regOutPort, in.GatewayPort).reg(regSettled, 1), marked.Gateway)
+	add(Output, 60, match{}.reg(regSettled, 1), marked.Containers)
+	return all, marked, begun
 }
 
 // without is a less b, and none if that is more: the two were not read at one moment.

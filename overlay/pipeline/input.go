@@ -67,6 +67,8 @@ type Input struct {
 	// Generation, if it is not 0, is written into packets of connections that the fast path may carry: it is another one after each
 	// change of the flows of Policy. HeaderBits only.
 	Generation uint16
+	// Secret, if it is not 0, is what the fast path says with a packet who called whom (Hint).
+	Secret uint32
 	// Groups are the multicast groups and broadcast addresses that somebody gets, of networks that carry multicast.
 	Groups []Group
 	// Exits say of networks by which host their endpoints reach the outside, one of a network, or of an endpoint (Listed);

@@ -144,12 +144,14 @@ var (
 	regGeneration   = register{14, 0, 16, "generation", "of the rules that say whether it is to be judged, for the fast path"}
 	regSettled      = register{14, 16, 1, "settled", "1: the fast path may carry the rest of its connection"}
 	regTurned       = register{13, 3, 1, "turned", "1: the packet seems to answer a connection that nobody saw begin, or a datagram one whose caller is not known, so that its destination is the connection's source"}
+	regNamed        = register{13, 9, 1, "named", "1: the rules of its source may be about addresses by their names, so that its verdict is no other connection's"}
+	regHanded       = register{13, 10, 1, "handed", "1: of a connection that the fast path has carried so far"}
 	regUnsure       = register{13, 7, 1, "unsure", "1: the first packet that is seen of what may have begun before its endpoint had rules"}
 	regSpared       = register{13, 8, 1, "spared", "1: it begins a connection although there is room for no more: its host does, or it asks its host's resolver"}
 )
 
 var registers = []register{regSrcVNID, regDstVNID, regOutPort, regClass, regVTEP, regInternal, regScratch, regHost,
-	regSourceClass, regDestClass, regEgressEpoch, regIngressEpoch, regEgressRule, regIngressRule, regTracked, regJudgeEgress, regJudgeIngress, regTurned, regSecure, regOutside, regBegins, regUnsure, regSpared, regGeneration, regSettled, regEgressSlot, regIngressSlot}
+	regSourceClass, regDestClass, regEgressEpoch, regIngressEpoch, regEgressRule, regIngressRule, regTracked, regJudgeEgress, regJudgeIngress, regTurned, regSecure, regOutside, regBegins, regUnsure, regSpared, regNamed, regHanded, regGeneration, regSettled, regEgressSlot, regIngressSlot}
 
 // Values of regClass.
 const (

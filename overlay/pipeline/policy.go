@@ -37,6 +37,8 @@ type Guard struct {
 	LinkLocal       []netip.Addr
 	VNID            uint32
 	Ingress, Egress bool
+	// Named: it may have Openings.
+	Named bool
 	// Young: it talked before it had rules, a moment ago. Who called whom is not known of that: what may be an answer begins
 	// no connection by which the other side answers.
 	Young bool
@@ -109,8 +111,10 @@ type Opening struct {
 	Action   Action // of all rules of this priority
 	From, To netip.Addr
 	Past     bool // only connections go on that are open
-	AnyPort  bool
-	Ports    []PortRange
+	// Named, as its Guard is: then it begins no generation, since no verdict about what From begins is another connection's.
+	Named   bool
+	AnyPort bool
+	Ports   []PortRange
 }
 
 // PortRange is ports of a connection's destination. For ICMP (1, 58) From is a type and To a
@@ -157,6 +161,12 @@ func (p Policy) validate() error {
 			if !r.IsValid() || r != r.Masked() {
 				fail("class %d has range %s", c.ID, r)
 			}
+		}
+	}
+	once := map[netip.Addr]bool{}
+	for _, g := range p.Guards {
+		for _, a := range g.Addrs {
+			once[a] = g.Named && g.Egress
 		}
 	}
 	ids, slots := map[uint32]bool{}, map[uint16]bool{}
@@ -215,6 +225,9 @@ func (p Policy) validate() error {
 		other := decided[at] != 0 && decided[at] != o.Action
 		if o.Rule == 0 || o.Priority < 0 || o.Priority > MaxPriority || o.Action < Accept || o.Action > Pass || o.Action == Pass && o.Priority <= PriorityNetworkPolicy || other || !o.From.IsValid() || !o.To.IsValid() || o.From.Is4() != o.To.Is4() {
 			fail("opening of rule %d, priority %d, action %d, is from %s to %s", o.Rule, o.Priority, o.Action, o.From, o.To)
+		}
+		if o.Named && !once[o.From] {
+			fail("opening of rule %d is of %s, whose guard is not named", o.Rule, o.From)
 		}
 		decided[at] = o.Action
 	}

@@ -179,6 +179,7 @@ func policyStages(c *compiler) {
 	c.drop(Connection, 300, DropInvalid, match{}.ctState("-trk"))
 	c.drop(Committed, 300, DropInvalid, match{}.ctState("-trk"))
 	c.pass(Committed)
+	c.hinted()
 	c.midstream()
 	c.unseen()
 	c.add(Connection, 0, object{}, match{}, c.decided(load(regTracked, 1), goTo(EgressEpoch))...)
@@ -213,6 +214,13 @@ func policyStages(c *compiler) {
 		}
 	}
 	c.add(Commit, 300, object{}, match{}.ctState("+rel+trk"), goTo(EgressCount))
+	if c.in.hints() { // its first packet was counted by the fast path
+		commit(297, match{}.ctState("+new+trk").reg(regHanded, 1), begun, epochs, out, in)
+	}
+	for _, m := range c.granted() {
+		note := fmt.Sprintf("ct(commit,table=%d,zone=%d,exec(%s))", Committed, Zone, actions(epochs, out, in))
+		c.add(Commit, commitGranted, object{}, m, load(regSettled, 1), load(regBegins, 1), note)
+	}
 	c.add(Commit, 300, object{}, match{}.reg(regTurned, 1), goTo(EgressCount))
 	for _, f := range []family{ipv4, ipv6} {
 		c.add(Commit, 295, object{}, midstream(f).ports(lowPort, highPort), goTo(EgressCount)) // it answers: who calls is noted
@@ -311,7 +319,7 @@ func (c *compiler) unseen() {
 		if f == ipv6 {
 			icmp = protoICMPv6
 		}
-		sure := []match{begins.ctProto(protoTCP), begins.ctProto(icmp)}
+		sure := []match{begins.ctProto(icmp)}
 		for _, proto := range datagrams {
 			sure = append(sure, begins.ctProto(proto).ctPorts(highPort, lowPort))
 		}
@@ -325,6 +333,7 @@ func (c *compiler) unseen() {
 				}
 			}
 		}
+		c.add(Connection, 70, object{}, begins.ctProto(protoTCP), c.decided(load(regTracked, 1), goTo(EgressEpoch))...)
 		for _, m := range sure {
 			c.add(Connection, 70, object{}, m, load(regTracked, 1), goTo(EgressEpoch))
 		}
@@ -369,7 +378,7 @@ func policyGuards(c *compiler) {
 			c.add(Conntrack, 110, o, match{}.reg(regClass, classEndpoint).ipSrc(host(a)), look)
 			c.add(Conntrack, 100, o, match{}.ipDst(host(a)), look)
 			if g.Egress {
-				c.guard(egress, o, a, g.EgressEpoch, match.from)
+				c.guard(egress, o, a, g.EgressEpoch, match.from, named(g)...)
 			}
 			if g.Ingress {
 				c.guard(ingress, o, a, g.IngressEpoch, match.to)
@@ -391,8 +400,11 @@ func policyCrowds(c *compiler) {
 	for _, crowd := range c.in.Policy.Crowds {
 		for _, f := range []family{ipv4, ipv6} {
 			begins, call := match{}.proto(f.proto).ctState("+new-inv+trk"), midstream(f).ports(highPort, lowPort)
+			// What began without the switch goes on, and takes no room in it.
+			handed := match{}.proto(f.proto).ctState("+new+trk").reg(regHanded, 1)
 			a := crowd.Addr
 			if !a.IsValid() {
+				c.unnoted(handed)
 				c.drop(Connection, 90, DropFull, begins.reg(regSpared, 0))
 				c.drop(Connection, 205, DropFull, call.reg(regSpared, 0))
 				continue
@@ -402,6 +414,7 @@ func policyCrowds(c *compiler) {
 			}
 			called := call.with(fieldSrc, "%s=%s", f.src, prefixText(host(a)))
 			if !crowd.Spared { // these come first: who has too many has no more questions
+				c.unnoted(handed.ipSrc(host(a)))
 				c.drop(Connection, 98, DropCrowd, begins.ipSrc(host(a)))
 				c.drop(Connection, 208, DropCrowd, called)
 				continue
@@ -414,6 +427,26 @@ func policyCrowds(c *compiler) {
 			}
 		}
 	}
+}
+
+// unnoted are packets of connections that the fast path has handed over and that are not remembered for it.
+func (c *compiler) unnoted(m match) {
+	if c.in.hints() {
+		c.add(Commit, 298, object{}, m, goTo(EgressCount))
+	}
+}
+
+// Left are the addresses of endpoints that are here no more from c on.
+func (c Changes) Left() (list []netip.Addr) {
+	for _, f := range c.Delete {
+		if f.Table != uint8(Forwarding) || f.Priority != 3000 {
+			continue
+		}
+		if a, err := netip.ParseAddr(f.Match[strings.LastIndexByte(f.Match, '=')+1:]); err == nil && !a.IsLinkLocalUnicast() { // those are each network's own
+			list = append(list, a)
+		}
+	}
+	return list
 }
 
 // Tracked are the addresses of endpoints whose connections are looked up only from c on, or for
@@ -430,10 +463,11 @@ func (c Changes) Tracked() (list []netip.Addr) {
 	return list
 }
 
-func (c *compiler) guard(d direction, o object, a netip.Addr, epoch uint16, end func(match, netip.Prefix, bool) match) {
+func (c *compiler) guard(d direction, o object, a netip.Addr, epoch uint16, end func(match, netip.Prefix, bool) match, also ...string) {
 	next := d.epochs.next()
+	judge := append([]string{load(d.epoch, uint32(epoch)), load(d.judge, 1)}, append(also, goTo(next))...)
 	for _, turned := range turns {
-		c.add(d.epochs, 100, o, end(match{}, host(a), turned), load(d.epoch, uint32(epoch)), load(d.judge, 1), goTo(next))
+		c.add(d.epochs, 100, o, end(match{}, host(a), turned), judge...)
 	}
 	c.unmatched(d, a, end)
 	settled := end(match{}, host(a), false).settled(uint32(epoch)<<d.markShift, 0xffff<<d.markShift)
@@ -606,6 +640,9 @@ func policyOpenings(c *compiler) {
 		began := len(c.flows)
 		emit := func(m match, turned bool, does ...string) {
 			m = m.reg(egress.judge, 1).from(host(o.From), turned).ctAddr(host(o.To), !turned).once()
+			if o.Named {
+				m = m.reg(regNamed, 1)
+			}
 			if o.Past {
 				m = m.settledState()
 			}

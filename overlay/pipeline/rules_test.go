@@ -15,8 +15,8 @@ func policyScene() Policy {
 	prefix := netip.MustParsePrefix
 	return Policy{
 		Guards: []Guard{
-			{"blue", addrs("10.128.0.11", "fd00:1::11"), addrs("169.254.1.11", "fe80::11"), 5, true, true, true, 3, 4},
-			{"global", addrs("10.130.0.13"), nil, 0, true, false, false, 65535, 0},
+			{"blue", addrs("10.128.0.11", "fd00:1::11"), addrs("169.254.1.11", "fe80::11"), 5, true, true, true, true, 3, 4},
+			{"global", addrs("10.130.0.13"), nil, 0, true, false, false, false, 65535, 0},
 		},
 		Classes: []Class{
 			{ID: 1, Addrs: addrs("10.128.0.11", "fd00:1::11")},
@@ -42,7 +42,7 @@ func policed(mode TunnelMode) Input {
 
 func TestGoldenPolicy(t *testing.T) {
 	settled := policed(HeaderBits)
-	settled.Generation = 7
+	settled.Generation, settled.Secret = 7, 0x12345678
 	settled.Ports = slices.Clone(settled.Ports)
 	settled.Ports[0].Bare = true
 	for i := range settled.Policy.Rules[2:] { // not of the first that accepts
@@ -196,5 +196,55 @@ func BenchmarkNewReplica(b *testing.B) {
 		if _, _, err := c.Compile(in); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// TestHandedInCrowds: what the fast path hands over of those who begin no more is judged, and the switch does not remember it.
+func TestHandedInCrowds(t *testing.T) {
+	in := policed(HeaderBits)
+	in.Generation, in.Secret = 7, 0x12345678
+	in.Policy.Crowds = []Crowd{{Addr: netip.MustParseAddr("10.128.0.11")}, {}}
+	for _, want := range []int{3, 0} { // of the one, and of both families
+		flows, err := Compile(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		is := 0
+		for _, f := range flows {
+			if Stage(f.Table) == Commit && f.Priority == 298 {
+				is++
+				if strings.Contains(f.Actions, "commit") {
+					t.Errorf("%s notes the connection: %s", f.Match, f.Actions)
+				}
+			}
+		}
+		if is != want {
+			t.Errorf("%d flows let go on what is handed over, want %d", is, want)
+		}
+		in.Secret = 0
+	}
+}
+
+// TestLeft: of endpoints that are gone the addresses are known, and of those alone.
+func TestLeft(t *testing.T) {
+	in := policed(HeaderBits)
+	had, err := Compile(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := in.Ports[0]
+	in.Ports = slices.Clone(in.Ports[1:])
+	has, err := Compile(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := Diff(had, has).Left()
+	slices.SortFunc(left, netip.Addr.Compare)
+	want := slices.SortedFunc(slices.Values(gone.Addrs), netip.Addr.Compare)
+	if len(want) == 0 || !slices.Equal(left, want) {
+		t.Errorf("%v have left, want %v", left, want)
+	}
+	if came := Diff(has, had).Left(); len(came) > 0 {
+		t.Errorf("%v are said to have left, and come", came)
 	}
 }

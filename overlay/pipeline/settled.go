@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"fmt"
+	"net"
 	"regexp"
 	"slices"
 	"strconv"
@@ -77,8 +78,71 @@ func settledKinds() (kinds [4]match) {
 	return kinds
 }
 
+// granted are first packets of TCP, and of TCP over IPv6, by which the fast path may let through others of their sender to their port: no
+// rule looks at more, and those about names leave such packets out.
+func (c *compiler) granted() (kinds []match) {
+	if c.in.Generation == 0 || c.in.Tunnel != HeaderBits {
+		return nil
+	}
+	for _, f := range []family{ipv4, ipv6} {
+		kinds = append(kinds, match{}.reg(regTracked, 1).reg(regTurned, 0).reg(regUnsure, 0).reg(regNamed, 0).ctState("+new-rel-inv+trk").unlabelled().
+			with(fieldCTZone, "ct_zone=%d", Zone).with(fieldFrag, "nw_frag=no").proto(f.tcp).with(fieldTCPFlags, "tcp_flags=-fin+syn-rst-ack"))
+	}
+	return kinds
+}
+
+// Hint is what the fast path says with a packet of TCP that it does not carry, of a connection of which only it knows who called.
+type Hint uint8
+
+// The hints, as in fastpath.c.
+const (
+	Call   Hint = 1 // the sender called
+	Answer Hint = 2 // whom it is for
+)
+
+// MAC is the destination's MAC address of an endpoint's packet with a hint.
+func (h Hint) MAC(secret uint32) net.HardwareAddr {
+	return net.HardwareAddr{0x0e, byte(h), byte(secret >> 24), byte(secret >> 16), byte(secret >> 8), byte(secret)}
+}
+
+// Behind are the two bytes behind the source's first one of a tunnel packet with a hint.
+func (h Hint) Behind(secret uint32) [2]byte {
+	return [2]byte{byte(h)<<6 | byte(secret>>8&0x3f), byte(secret)}
+}
+
+func (in Input) hints() bool {
+	return in.Secret != 0 && in.Generation != 0 && in.Tunnel == HeaderBits
+}
+
+// hinted judges what belongs to no connection here by the connection that the fast path says it is of. What answers is judged alone, as
+// midstream does it; a call makes the connection known.
+func (c *compiler) hinted() {
+	if !c.in.hints() {
+		return
+	}
+	for _, f := range []family{ipv4, ipv6} {
+		for _, h := range []Hint{Call, Answer} {
+			act := []string{load(regTracked, 1), load(regHanded, 1), goTo(EgressEpoch)}
+			if h == Answer {
+				act[1] = load(regTurned, 1)
+			}
+			behind := h.Behind(c.in.Secret)
+			c.add(Connection, 260, object{}, midstream(f).reg(regClass, classEndpoint).ethDst(h.MAC(c.in.Secret)), act...)
+			c.add(Connection, 260, object{}, midstream(f).reg(regClass, classTunnel).ethSrcMask(fmt.Sprintf("02:%02x:%02x:00:00:00", behind[0], behind[1]), "ff:ff:ff:00:00:00"), act...)
+		}
+	}
+}
+
+// named notes of a packet that is to be judged that its verdict is for it alone.
+func named(g Guard) []string {
+	if g.Named {
+		return []string{load(regNamed, 1)}
+	}
+	return nil
+}
+
 // The priorities of flows for settled connections.
-const commitSettled, outputSettled = 50, 220
+const commitSettled, commitGranted, outputSettled = 50, 215, 220
 
 // counted notes by whose counter a packet came. What has no slot is not settled.
 func (d direction) counted(slot uint16) string {
@@ -106,8 +170,8 @@ var policyTables = []Stage{
 }
 
 // TouchPolicy reports whether flows change that settle connections: then what the fast path has noted is void, and
-// another generation is due. Those of openings settle none: no packet comes by one that is not to be judged, and only such are
-// marked. So connections that are open go on in the switch, whatever openings come and go, and so they do in the fast path.
+// another generation is due. Those of openings settle none: no packet comes by one that is not to be judged, and of these only
+// what begins and is of no guard with names is marked. So connections that are open go on in the switch, whatever openings come and go, and so they do in the fast path.
 func (c Changes) TouchPolicy() bool {
 	return slices.ContainsFunc(slices.Concat(c.Add, c.Modify, c.Delete), func(f Flow) bool {
 		return slices.Contains(policyTables, Stage(f.Table)) && !f.opens()
@@ -117,7 +181,7 @@ func (c Changes) TouchPolicy() bool {
 // opens reports whether a flow is an opening's.
 func (f Flow) opens() bool {
 	at := Stage(f.Table)
-	return (at == EgressPolicy || at == EgressRules) && ParseCookie(f.Cookie).Kind == KindRule && asksFor(f.Match, regJudgeEgress)
+	return (at == EgressPolicy || at == EgressRules) && ParseCookie(f.Cookie).Kind == KindRule && asksFor(f.Match, regJudgeEgress) && asksFor(f.Match, regNamed)
 }
 
 // asksFor reports whether a match, as match.String has it, is of packets alone of which all bits of a register are set.

@@ -42,7 +42,7 @@ func TestOpeningsTouchNothing(t *testing.T) {
 	}
 	a, b := netip.MustParseAddr("10.128.0.2"), netip.MustParseAddr("192.0.2.7")
 	in := Input{Tunnel: HeaderBits, Round: Round, Generation: 3, Policy: Policy{
-		Guards:  []Guard{{Endpoint: "a", Addrs: []netip.Addr{a}, VNID: 5, Egress: true, EgressEpoch: 1}},
+		Guards:  []Guard{{Endpoint: "a", Addrs: []netip.Addr{a}, VNID: 5, Egress: true, EgressEpoch: 1, Named: true}},
 		Classes: []Class{{ID: 1, Addrs: []netip.Addr{a}}, {ID: 2, Addrs: []netip.Addr{a.Next()}}},
 		Rules:   []PolicyRule{{ID: 7, Direction: Egress, Priority: PriorityNetworkPolicy, Action: Accept, Subjects: []uint32{1}, AnyPort: true, Peers: []uint32{2}, Label: "out", Slot: 1}},
 	}}
@@ -65,6 +65,12 @@ func TestOpeningsTouchNothing(t *testing.T) {
 		if o.Rule, o.From, o.To, o.Priority = 7, a, b, o.Priority+PriorityNetworkPolicy; o.Action != Accept && o.Action != Pass {
 			o.Priority--
 		}
+		for _, c := range []Changes{Diff(none, compile(func(p *Policy) { p.Openings = []Opening{o} }))} {
+			if !c.TouchPolicy() {
+				t.Errorf("%+v of a guard without names begins no generation", o)
+			}
+		}
+		o.Named = true
 		opened := compile(func(p *Policy) { p.Openings = []Opening{o} })
 		for _, c := range []Changes{Diff(none, opened), Diff(opened, none)} {
 			if c.Empty() || c.TouchPolicy() {
@@ -78,6 +84,7 @@ func TestOpeningsTouchNothing(t *testing.T) {
 		"a slot":   func(p *Policy) { p.Rules[0].Slot = 2 },
 		"an ID":    func(p *Policy) { p.Rules[0].ID = 8 },
 		"an epoch": func(p *Policy) { p.Guards = slices.Clone(p.Guards); p.Guards[0].EgressEpoch = 2 },
+		"no names": func(p *Policy) { p.Guards = slices.Clone(p.Guards); p.Guards[0].Named = false },
 		"no rule":  func(p *Policy) { p.Rules = nil },
 	} {
 		if flows := compile(change); !Diff(none, flows).TouchPolicy() {

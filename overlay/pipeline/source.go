@@ -35,10 +35,10 @@ func tunnelSource(c *compiler) {
 	c.drop(TunnelSource, 0, DropUnknownVTEP, match{})
 }
 
-// fromVTEP matches what a VTEP sent.
+// fromVTEP matches what a VTEP sent. Behind the source's first byte may be a Hint.
 func (c *compiler) fromVTEP(v VTEP) match {
 	if c.in.Tunnel == HeaderBits {
-		return match{}.ethSrcMask("02:00:00:00:00:00", "ff:ff:ff:00:00:00").ethDst(vtepMAC(v.Index))
+		return match{}.ethSrcMask("02:00:00:00:00:00", "ff:00:00:00:00:00").ethDst(vtepMAC(v.Index))
 	}
 	return match{}.tunSrc(v.Addr)
 }

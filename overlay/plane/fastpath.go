@@ -97,6 +97,14 @@ func (f *fastPath) set(want string) {
 func (f *fastPath) status() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	line := f.line()
+	if full := f.path.Full(); full != nil {
+		line += "; " + full.Error()
+	}
+	return line
+}
+
+func (f *fastPath) line() string {
 	if f.why != nil {
 		return "off: " + f.why.Error()
 	}

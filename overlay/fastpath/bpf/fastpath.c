@@ -38,6 +38,8 @@
 #define MAX_RANGES 65536
 #define MAX_SLOTS 32768
 #define MAX_SETTLED 32768
+#define MAX_GRANTED 16384
+#define MAX_OWN 32768
 #define MAX_RULES 4096
 #define MAX_GROUPS 8192
 // How many copies of a packet there may be, to members here and to other hosts. An older kernel goes through each by itself when it
@@ -116,7 +118,10 @@ struct counter {
 // Slots that belong to no entry: packets that pass since the sender or the receiver
 // is privileged, and those of connections that rules let through: of TCP and of UDP, of IPv4 and of IPv6, sent
 // into the tunnel and received by containers, and then of others: sent to the gateway, and into the tunnel by a rule for ingress.
-enum { SLOT_FROM_ZERO, SLOT_TO_ZERO, SLOT_SETTLED, SLOT_SETTLED_OTHERS = SLOT_SETTLED + 4 };
+// KIND_BEGINS and KIND_EDGE are of TCP of IPv4, and of IPv6 behind it: first packets, and others that have SYN, FIN or RST. KIND_ERROR
+// are errors of ICMP, and of ICMPv6, about such connections.
+enum { KIND_BEGINS = 4, KIND_EDGE = 6, KIND_ERROR = 8, KINDS = 10 };
+enum { SLOT_FROM_ZERO, SLOT_TO_ZERO, SLOT_SETTLED, SLOT_SETTLED_OTHERS = SLOT_SETTLED + KINDS };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -203,10 +208,101 @@ struct {
 	__type(value, struct settled);
 } gv_settled SEC(".maps");
 
-// The generation of now: it is raised before the switch's rules change, and nothing that was noted before counts.
+// What new connections of TCP the rules let through: an entry is there because the switch has just passed the first packet of
+// one from an address to a port of another, and no more than these says whether it passes. It counts while its generation is
+// that of now, and for GRANT_LIFE.
+struct way {
+	struct addr src, dst;
+	__be16 port, unused;
+};
+
+struct granted {
+	__u64 what;
+	__u64 noted;
+	__u64 check; // of these and the way
+};
+
+#define GRANT_LIFE (60 * SECOND)
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MAX_GRANTED);
+	__type(key, struct way);
+	__type(value, struct granted);
+} gv_granted SEC(".maps");
+
+// Connections that began so, of which the switch knows nothing. One that lives longer than SETTLED_RENEW, or whose generation is
+// over, is handed to the switch: with its next packets the switch is told who called whom (HINT), judges them, and notes the
+// connection as any other. The entry stays until the switch has seen three packets that it let through: one by which it notes the
+// connection, an answer, and one more of the caller's. Before that its connection tracking takes the connection for one that
+// opens, and forgets it after half a minute. What ends before leaves a word in gv_settled for its last packets (CLOSED). An entry is
+// never pushed out, since nobody else knows who called: where a caller has its share (gv_seats), the switch has its connection from the
+// first packet on. The agent takes those away of which nothing is heard.
+struct own {
+	__u64 what;
+	__u64 born;
+	__u64 check;	  // of these and the tuple
+	__u64 visited[2]; // when a packet of each end was last sent to the switch to hand it over
+	__u32 last;	  // second of the last packet
+	__u32 share;	  // whose seats it takes
+	__u32 heard;	  // second in which the switch let an answer through that was handed over; 0: none
+	// Bytes, lest one program takes back what another one writes.
+	__u8 ended[2]; // an end has said its last word
+	__u8 answered;
+	__u8 called; // since the switch let an answer through the caller's packets have visited it
+};
+
+// Above the generation and the slots in what: the end that called, and, in gv_settled, of which the switch knows nothing, and which the
+// switch knows and has seen end.
+#define CALLER_SHIFT 48
+#define CLOSED (1ull << 49)
+#define FINISHED (1ull << 50)
+
+// For how long the switch may know a connection that has begun to end: a quarter of an hour, and some.
+#define FINISHED_LIFE (1000 * SECOND)
+// An answer that the switch let through longer ago says nothing: it may have forgotten the connection since.
+#define HEARD_LIFE 20 // seconds
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_OWN);
+	__type(key, struct tuple);
+	__type(value, struct own);
+} gv_own SEC(".maps");
+
+// How many entries of gv_own callers have, by a number of the caller's address, which others may share, and in the last place all. Each of
+// these numbers has one writer, or is added to. A caller has no more than half of what is free: so there is room for another one, however
+// many are greedy.
+#define SHARES 1024
+
+struct seats {
+	__u32 began, gone; // how many came to be, and were taken away by programs
+	__u32 refused;
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, SHARES + 1);
+	__type(key, __u32);
+	__type(value, struct seats);
+} gv_seats SEC(".maps");
+
+// How many the agent took away.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SHARES + 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} gv_swept SEC(".maps");
+
+// The generation of now: it is raised before the switch's rules change, and nothing that was noted before counts. Behind it is
+// what the switch knows a HINT by.
+enum { GENERATION, SECRET };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2);
 	__type(key, __u32);
 	__type(value, __u32);
 } gv_generation SEC(".maps");
@@ -214,7 +310,8 @@ struct {
 // What was carried of connections that a rule let through.
 struct rule_counter {
 	__u64 packets, bytes;
-	__u32 rule, unused; // the agent's
+	__u64 began, began_bytes; // of these the first ones of connections
+	__u32 rule, unused;	  // the agent's
 };
 
 struct {
@@ -315,6 +412,12 @@ static __always_inline const struct config *config(void)
 
 	return c && c->on ? c : NULL;
 }
+
+// linux/icmp.h wants the C library.
+enum {
+	ICMP_ECHOREPLY = 0, ICMP_DEST_UNREACH = 3, ICMP_ECHO = 8, ICMP_TIME_EXCEEDED = 11, ICMP_PARAMETERPROB = 12, ICMP_TIMESTAMP = 13,
+	ICMP_TIMESTAMPREPLY = 14, ICMP_FRAG_NEEDED = 4
+};
 
 struct headers {
 	struct addr src, dst;
@@ -456,15 +559,40 @@ static __always_inline void count_all(__u32 bytes, __u32 from, int out_of_range,
 }
 
 // TCP's flags.
-enum { FIN = 1, SYN = 2, RST = 4, ACK = 16 };
+enum { FIN = 1, SYN = 2, RST = 4, PSH = 8, ACK = 16, URG = 32 };
 
 // ride is a packet of a connection that may be settled.
 struct ride {
 	struct tuple tuple;
 	__u8 flags;
 	__u8 empty; // nobody misses it if it is late
+	__u8 from;  // the end that it is from
+	__u8 edge;  // KIND_BEGINS, KIND_EDGE, KIND_ERROR or 0
 	__u16 slots[2];
 };
+
+// join makes of a packet's ends and their ports the tuple of its connection.
+static __always_inline void join(const struct headers *h, __be16 source, __be16 dest, __u32 protocol, struct ride *r)
+{
+	__u32 low = 0;
+	int i;
+
+	// The lower end comes first.
+	for (i = 0; i < 4; i++) {
+		if (h->src.w[i] == h->dst.w[i])
+			continue;
+		low = h->src.w[i] > h->dst.w[i];
+		break;
+	}
+	if (i == 4)
+		low = source > dest;
+	r->from = !!low;
+	r->tuple.end[0] = low ? h->dst : h->src;
+	r->tuple.end[1] = low ? h->src : h->dst;
+	r->tuple.port[0] = low ? dest : source;
+	r->tuple.port[1] = low ? source : dest;
+	r->tuple.protocol = protocol;
+}
 
 // ride_of reads which connection a packet belongs to, the same for both directions. Not 0: to none that may be settled.
 static __always_inline int ride_of(struct __sk_buff *skb, const struct headers *h, struct ride *r)
@@ -474,8 +602,7 @@ static __always_inline int ride_of(struct __sk_buff *skb, const struct headers *
 		__u32 seq, ack;
 		__u8 offset, flags;
 	} l4;
-	__u32 header, low = 0;
-	int i;
+	__u32 header;
 
 	if (h->fragment)
 		return -1;
@@ -495,20 +622,7 @@ static __always_inline int ride_of(struct __sk_buff *skb, const struct headers *
 	} else {
 		return -1;
 	}
-	// The lower end comes first.
-	for (i = 0; i < 4; i++) {
-		if (h->src.w[i] == h->dst.w[i])
-			continue;
-		low = h->src.w[i] > h->dst.w[i];
-		break;
-	}
-	if (i == 4)
-		low = l4.source > l4.dest;
-	r->tuple.end[0] = low ? h->dst : h->src;
-	r->tuple.end[1] = low ? h->src : h->dst;
-	r->tuple.port[0] = low ? l4.dest : l4.source;
-	r->tuple.port[1] = low ? l4.source : l4.dest;
-	r->tuple.protocol = h->protocol;
+	join(h, l4.source, l4.dest, h->protocol, r);
 	return 0;
 }
 
@@ -527,48 +641,381 @@ static __always_inline __u64 mix(const struct tuple *t, __u64 what, __u64 noted)
 	return sum ^ sum >> 32;
 }
 
-// rides says whether the switch has noted that it lets the connection of a packet through, by its rules of now. 0: it has not,
-// or it is to see the packet.
-static __always_inline int rides(struct __sk_buff *skb, const struct headers *h, struct ride *r)
+static __always_inline __u32 word(__u32 which)
 {
-	__u64 what, noted, now, age;
-	const __u32 *generation;
-	struct settled *s;
-	__u32 zero = 0;
+	const __u32 *w = bpf_map_lookup_elem(&gv_generation, &which);
 
-	if (ride_of(skb, h, r))
+	return w ? *(volatile __u32 *)w : 0;
+}
+
+// way_of is from whom a packet goes to which port of whom.
+static __always_inline void way_of(const struct ride *r, struct way *w)
+{
+	__u32 from = r->from;
+
+	w->src = from ? r->tuple.end[1] : r->tuple.end[0];
+	w->dst = from ? r->tuple.end[0] : r->tuple.end[1];
+	w->port = from ? r->tuple.port[0] : r->tuple.port[1];
+	w->unused = 0;
+}
+
+// seal is the check of a way.
+static __always_inline __u64 seal(const struct way *w, __u64 what, __u64 noted)
+{
+	const __u64 prime = 0x9e3779b97f4a7c15ull;
+	__u64 sum = what * prime ^ noted;
+	int i;
+
+	for (i = 0; i < 4; i++) {
+		sum = (sum ^ w->src.w[i] ^ (__u64)w->dst.w[i] << 32) * prime;
+		sum ^= sum >> 29;
+	}
+	sum = (sum ^ w->port) * prime;
+	return sum ^ sum >> 32;
+}
+
+// sound says whether these flags of TCP are ones that the switch takes for a part of a connection.
+static __always_inline int sound(__u8 flags)
+{
+	if (flags & SYN)
+		return !(flags & (RST | FIN)) && (flags & ACK || !(flags & (PSH | URG)));
+	return flags & ACK || (flags & RST && !(flags & (FIN | PSH | URG)));
+}
+
+static __always_inline void take_slots(struct ride *r, __u64 what)
+{
+	r->slots[0] = what >> 16 & (MAX_RULES - 1);
+	r->slots[1] = what >> 32 & (MAX_RULES - 1);
+}
+
+// taken is how many entries of gv_own a share has.
+static __always_inline __u32 taken(__u32 share, struct seats **seats)
+{
+	const __u32 *swept = bpf_map_lookup_elem(&gv_swept, &share);
+	__s32 n;
+
+	*seats = bpf_map_lookup_elem(&gv_seats, &share);
+	if (!*seats || !swept)
+		return MAX_OWN;
+	n = (*seats)->began - (*seats)->gone - *swept;
+	return n < 0 ? 0 : n;
+}
+
+// share_of is whose seats a caller takes: nobody knows whom he shares them with.
+static __always_inline __u32 share_of(const struct addr *a)
+{
+	__u64 sum = (a->w[0] ^ (__u64)a->w[1] << 32) + word(SECRET);
+
+	sum = (sum ^ sum >> 29) * 0x9e3779b97f4a7c15ull ^ a->w[2] ^ (__u64)a->w[3] << 32;
+	sum = (sum ^ sum >> 29) * 0x9e3779b97f4a7c15ull;
+	return sum >> 40 & (SHARES - 1);
+}
+
+// unown takes a connection away.
+static __always_inline void unown(const struct tuple *t, __u32 share)
+{
+	struct seats *of, *all;
+
+	if (bpf_map_delete_elem(&gv_own, t))
+		return; // somebody else did
+	taken(share & (SHARES - 1), &of);
+	taken(SHARES, &all);
+	if (of)
+		__sync_fetch_and_add(&of->gone, 1);
+	if (all)
+		__sync_fetch_and_add(&all->gone, 1);
+}
+
+// switched says whether the switch may know an older connection of the same addresses and ports: then it is to see another one begin.
+static __always_inline int switched(const struct ride *r, __u64 now)
+{
+	const struct settled *s = bpf_map_lookup_elem(&gv_settled, &r->tuple);
+
+	return s && !(*(volatile __u64 *)&s->what & CLOSED) && now - *(volatile __u64 *)&s->noted < FINISHED_LIFE;
+}
+
+// begins says whether the packet is the first one of a connection that the switch lets through by its rules of now.
+static __always_inline int begins(struct ride *r, __u32 generation, __u64 now)
+{
+	struct seats *of, *all;
+	struct granted *g;
+	struct own o = {};
+	__u64 what, noted;
+	struct way w;
+
+	way_of(r, &w);
+	g = bpf_map_lookup_elem(&gv_granted, &w);
+	if (!g)
 		return 0;
-	// What begins or ends a connection the switch sees, and what it notes is noted after that.
-	if (r->flags & (FIN | SYN | RST)) {
-		bpf_map_delete_elem(&gv_settled, &r->tuple);
+	what = *(volatile __u64 *)&g->what;
+	noted = *(volatile __u64 *)&g->noted;
+	if (*(volatile __u64 *)&g->check != seal(&w, what, noted) || !(what & 0xffff) || (what & 0xffff) != generation || now - noted > GRANT_LIFE)
+		return 0;
+	if (switched(r, now))
+		return 0;
+	o.share = share_of(&w.src);
+	if (taken(o.share, &of) >= (MAX_OWN - taken(SHARES, &all)) / 2) {
+		if (all)
+			__sync_fetch_and_add(&all->refused, 1);
 		return 0;
 	}
+	o.what = what | (__u64)r->from << CALLER_SHIFT;
+	o.born = now;
+	o.last = now / SECOND;
+	o.check = mix(&r->tuple, o.what, o.born);
+	if (!of || !all || bpf_map_update_elem(&gv_own, &r->tuple, &o, BPF_NOEXIST))
+		return 0;
+	__sync_fetch_and_add(&of->began, 1);
+	__sync_fetch_and_add(&all->began, 1);
+	bpf_map_delete_elem(&gv_settled, &r->tuple);
+	take_slots(r, what);
+	r->edge = KIND_BEGINS;
+	return 1;
+}
+
+// own_of is an entry of gv_own as it was read; NULL: there is none, or it is another's.
+static __always_inline struct own *own_of(const struct ride *r, __u64 *what, __u64 *born)
+{
+	struct own *o = bpf_map_lookup_elem(&gv_own, &r->tuple);
+
+	if (!o)
+		return NULL;
+	*what = *(volatile __u64 *)&o->what;
+	*born = *(volatile __u64 *)&o->born;
+	return *(volatile __u64 *)&o->check == mix(&r->tuple, *what, *born) ? o : NULL;
+}
+
+// lately says whether the switch has just let an answer through that was handed over.
+static __always_inline int lately(const struct own *o, __u64 now)
+{
+	return o->heard && (__u32)(now / SECOND) - o->heard <= HEARD_LIFE;
+}
+
+// hands says whether the packet of a connection that is of the rules of now is to visit the switch.
+static __always_inline int hands(const struct own *o, const struct ride *r, int caller, __u64 age, __u64 now)
+{
+	__u32 from = r->from & 1;
+
+	__u64 first = caller ? o->visited[from] : o->visited[!from];
+
+	if (r->flags & (FIN | RST))
+		return !!first; // the switch may know it already, and is to know that it ends
+	if (r->flags & SYN || age <= SETTLED_RENEW || (!r->empty && age <= SETTLED_LATE))
+		return 0;
+	if (!caller && !first)
+		return 0; // the caller is first
+	return now - o->visited[from] > SETTLED_VISIT;
+}
+
+// What rides is asked: whether a connection may begin without the switch, and whether what goes on comes to the switch from here.
+enum { MAY_BEGIN = 1, NEXT_IS_SWITCH = 2 };
+
+// rides_own is rides for connections of which the switch knows nothing; negative: it is none of these.
+static __always_inline int rides_own(struct ride *r, __u32 generation, int how)
+{
+	int first = (r->flags & (FIN | SYN | RST | ACK)) == SYN, caller, over;
+	__u64 what, born, now = bpf_ktime_get_coarse_ns();
+	struct settled s = {};
+	__u32 from = r->from & 1;
+	struct own *o;
+
+	if (!generation || !sound(r->flags))
+		return -1;
+	o = own_of(r, &what, &born);
+	if (!o)
+		return how & MAY_BEGIN && first && begins(r, generation, now) ? 1 : -1;
+	caller = (what >> CALLER_SHIFT & 1) == from;
+	over = (what & 0xffff) != generation;
+	if (first && !caller)
+		return 0; // it calls itself
+	if (first && (over || o->ended[0] || o->ended[1])) {
+		// Who calls anew the switch sees: it may know some of what was.
+		if (how & NEXT_IS_SWITCH)
+			unown(&r->tuple, o->share);
+		return 0;
+	}
+	if (o->last != (__u32)(now / SECOND))
+		o->last = now / SECOND;
+	if (!caller && !o->answered)
+		o->answered = 1;
+	if (r->flags & (FIN | RST))
+		o->ended[from] = 1;
+	if (r->flags & RST)
+		o->ended[!from] = 1;
+	// What has ended while it was handed over stays for a while: the switch is told of its last packets, too, who called.
+	if (over || hands(o, r, caller, now - born, now)) {
+		if (how & NEXT_IS_SWITCH) {
+			o->visited[from] = now;
+			if (caller)
+				o->called = lately(o, now);
+		}
+		return 0;
+	}
+	if (r->flags & (FIN | RST) && o->ended[0] && o->ended[1]) {
+		s.what = what | CLOSED;
+		s.noted = now;
+		s.check = mix(&r->tuple, s.what, s.noted);
+		bpf_map_update_elem(&gv_settled, &r->tuple, &s, BPF_ANY);
+		unown(&r->tuple, o->share);
+	}
+	take_slots(r, what);
+	r->edge = r->flags & (FIN | SYN | RST) ? KIND_EDGE : 0;
+	return 1;
+}
+
+// error_rides says whether a packet is an error of ICMP with which one end of a connection answers the other, as the switch would take it
+// for a part of that connection, if it knew that. Only of connections that it does not know: it lets through what is about others.
+static __always_inline int error_rides(struct __sk_buff *skb, const struct headers *h, struct ride *r)
+{
+	__u32 generation = word(GENERATION), size, at = h->transport + sizeof(struct icmp6hdr);
+	struct addr src, dst;
+	__be16 ports[2];
+	__u64 what, born;
+	__u8 type;
+
+	if (!generation || h->fragment || bpf_skb_load_bytes(skb, h->transport, &type, sizeof(type)))
+		return 0;
+	if (h->protocol == IPPROTO_ICMP) {
+		struct iphdr ip;
+
+		if (type != ICMP_DEST_UNREACH && type != ICMP_TIME_EXCEEDED && type != ICMP_PARAMETERPROB)
+			return 0;
+		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)) || ip.version != 4 || ip.ihl != 5 || ip.protocol != IPPROTO_TCP ||
+		    ip.frag_off & bpf_htons(0x3fff))
+			return 0;
+		src = (struct addr){ { 0, 0, bpf_htonl(0xffff), ip.saddr } };
+		dst = (struct addr){ { 0, 0, bpf_htonl(0xffff), ip.daddr } };
+		size = sizeof(ip);
+	} else if (h->protocol == IPPROTO_ICMPV6) {
+		struct ipv6hdr ip;
+
+		if (!type || type > ICMPV6_PARAMPROB)
+			return 0;
+		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)) || ip.version != 6 || ip.nexthdr != IPPROTO_TCP)
+			return 0;
+		__builtin_memcpy(&src, &ip.saddr, sizeof(src));
+		__builtin_memcpy(&dst, &ip.daddr, sizeof(dst));
+		size = sizeof(ip);
+	} else {
+		return 0;
+	}
+	// 8 bytes of what it quotes are there at least (RFC 792).
+	if (h->length < sizeof(struct icmp6hdr) + size + 8 || !same(&src, &h->dst) || !same(&dst, &h->src) ||
+	    bpf_skb_load_bytes(skb, at + size, ports, sizeof(ports)))
+		return 0;
+	join(h, ports[1], ports[0], IPPROTO_TCP, r);
+	if (!own_of(r, &what, &born) || (what & 0xffff) != generation)
+		return 0;
+	take_slots(r, what);
+	r->edge = KIND_ERROR;
+	return 1;
+}
+
+// rides says whether the switch has noted that it lets the connection of a packet through, by its rules of now. 0: it has not,
+// or it is to see the packet.
+static __always_inline int rides(struct __sk_buff *skb, const struct headers *h, struct ride *r, int how)
+{
+	__u64 what, noted, now, age;
+	struct settled end = {}, *s;
+	__u32 generation;
+	int own;
+
+	if (ride_of(skb, h, r))
+		return how & MAY_BEGIN && error_rides(skb, h, r);
+	generation = word(GENERATION);
+	if (r->tuple.protocol == IPPROTO_TCP) {
+		own = rides_own(r, generation, how);
+		if (own >= 0)
+			return own;
+	}
 	s = bpf_map_lookup_elem(&gv_settled, &r->tuple);
-	generation = bpf_map_lookup_elem(&gv_generation, &zero);
-	if (!s || !generation || !(r->flags & ACK))
+	if (!s)
 		return 0;
 	what = *(volatile __u64 *)&s->what;
 	noted = *(volatile __u64 *)&s->noted;
 	if (*(volatile __u64 *)&s->check != mix(&r->tuple, what, noted))
-		return 0;
-	if (!(what & 0xffff) || (what & 0xffff) != *(volatile __u32 *)generation)
-		return 0;
+		what = 0;
 	now = bpf_ktime_get_coarse_ns();
 	age = now - noted;
-	if (age > SETTLED_LIFE)
-		return 0;
-	if (age > SETTLED_RENEW && (r->empty || age > SETTLED_LATE) && now - s->visited > SETTLED_VISIT) {
-		s->visited = now;
+	if (what & CLOSED) {
+		if ((r->flags & (SYN | ACK)) == SYN) { // the switch sees another connection begin
+			if (how & NEXT_IS_SWITCH)
+				bpf_map_delete_elem(&gv_settled, &r->tuple);
+			return 0;
+		}
+		if (!sound(r->flags) || (what & 0xffff) != generation || age > SETTLED_LIFE)
+			return 0;
+		take_slots(r, what);
+		r->edge = r->flags & (FIN | SYN | RST) ? KIND_EDGE : 0;
+		return 1;
+	}
+	// What begins or ends a connection the switch sees, and what it notes is noted after that.
+	if (r->flags & (FIN | SYN | RST)) {
+		if (r->flags & (FIN | RST)) {
+			end.what = FINISHED;
+			end.noted = now;
+			end.check = mix(&r->tuple, end.what, end.noted);
+			bpf_map_update_elem(&gv_settled, &r->tuple, &end, BPF_ANY);
+		} else if (how & NEXT_IS_SWITCH && !(what & FINISHED)) {
+			bpf_map_delete_elem(&gv_settled, &r->tuple);
+		}
 		return 0;
 	}
-	r->slots[0] = what >> 16 & (MAX_RULES - 1);
-	r->slots[1] = what >> 32 & (MAX_RULES - 1);
+	if (!(r->flags & ACK) || !(what & 0xffff) || (what & 0xffff) != generation || age > SETTLED_LIFE)
+		return 0;
+	if (age > SETTLED_RENEW && (r->empty || age > SETTLED_LATE) && now - s->visited > SETTLED_VISIT) {
+		if (how & NEXT_IS_SWITCH)
+			s->visited = now;
+		return 0;
+	}
+	take_slots(r, what);
 	return 1;
+}
+
+// What goes on to the switch of a connection that it does not know bears in its destination's MAC address who called: the packet's
+// sender (CALL) or whom it is for (ANSWER), and what nobody else knows. Only the programs write such addresses: what arrives with one
+// loses it. gvtun_rx hands it to the switch.
+#define HINT 0x0e
+enum { CALL = 1, ANSWER = 2 };
+
+static __always_inline void set_router_mac(__u16 *mac);
+
+// hand tells the switch what there is to tell of a packet that goes on.
+static __always_inline int hand(struct __sk_buff *skb)
+{
+	__u32 secret = word(SECRET);
+	__u8 mac[ETH_ALEN], hint = 0;
+	struct ride r = {};
+	__u16 router[3];
+	struct headers h;
+	__u64 what, born;
+	struct own *o;
+
+	if (bpf_skb_load_bytes(skb, 0, mac, sizeof(mac)))
+		return GO_ON;
+	if (secret && !parse(skb, &h, 0, skb->protocol) && h.protocol == IPPROTO_TCP && !ride_of(skb, &h, &r) && !(r.flags & SYN)) {
+		o = own_of(&r, &what, &born);
+		if (o)
+			hint = (what >> CALLER_SHIFT & 1) == r.from ? CALL : ANSWER;
+	}
+	if (hint) {
+		mac[0] = HINT;
+		mac[1] = hint;
+		mac[2] = secret >> 24;
+		mac[3] = secret >> 16;
+		mac[4] = secret >> 8;
+		mac[5] = secret;
+		bpf_skb_store_bytes(skb, 0, mac, sizeof(mac), 0);
+	} else if (mac[0] == HINT) {
+		set_router_mac(router);
+		bpf_skb_store_bytes(skb, 0, router, sizeof(router), 0);
+	}
+	return GO_ON;
 }
 
 enum { BY_TUNNEL, BY_CONTAINER, BY_GATEWAY };
 
-static __always_inline void count_rule(__u32 slot, __u32 bytes)
+static __always_inline void count_rule(__u32 slot, __u32 bytes, int begins)
 {
 	struct rule_counter *c = slot ? bpf_map_lookup_elem(&gv_rules, &slot) : NULL;
 
@@ -576,35 +1023,67 @@ static __always_inline void count_rule(__u32 slot, __u32 bytes)
 		return;
 	c->packets++;
 	c->bytes += bytes;
+	if (begins) {
+		c->began++;
+		c->began_bytes += bytes;
+	}
 }
 
 static __always_inline void count_ride(const struct ride *r, __u32 bytes, int by)
 {
-	__u32 kind = (r->tuple.protocol == IPPROTO_UDP) << 1 | !is_ipv4(&r->tuple.end[0]);
+	__u32 kind = (r->edge ?: (r->tuple.protocol == IPPROTO_UDP) << 1) | !is_ipv4(&r->tuple.end[0]);
 
 	if (by == BY_TUNNEL && r->slots[1])
 		count(SLOT_SETTLED_OTHERS + kind, bytes, 1);
 	else
 		count((by == BY_GATEWAY ? SLOT_SETTLED_OTHERS : SLOT_SETTLED) + kind, bytes, by == BY_CONTAINER);
-	count_rule(r->slots[0], bytes);
-	count_rule(r->slots[1], bytes);
+	count_rule(r->slots[0], bytes, r->edge == KIND_BEGINS);
+	count_rule(r->slots[1], bytes, r->edge == KIND_BEGINS);
 }
 
 // note notes what the switch says of a packet that it sends: the generation of its rules, and the slots of those two
-// that let the connection through.
+// that let the connection through, or, of a first packet, all from its sender to its port.
 static __always_inline void note(struct __sk_buff *skb, __u16 generation, __u32 egress, __u32 ingress)
 {
+	__u64 what, born, now = bpf_ktime_get_coarse_ns();
 	struct settled s = {};
+	struct granted g = {};
 	struct ride r = {};
 	struct headers h;
+	struct way w;
+	struct own *o;
 	__be16 proto;
 
 	if (!generation || bpf_skb_load_bytes(skb, 2 * ETH_ALEN, &proto, sizeof(proto)) || parse(skb, &h, 0, proto))
 		return;
-	if (ride_of(skb, &h, &r) || (r.flags & (FIN | SYN | RST | ACK)) != ACK)
+	if (ride_of(skb, &h, &r))
 		return;
 	s.what = generation | (__u64)egress << 16 | (__u64)ingress << 32;
-	s.noted = bpf_ktime_get_coarse_ns();
+	if ((r.flags & (FIN | SYN | RST | ACK)) == SYN) {
+		way_of(&r, &w);
+		g.what = s.what;
+		g.noted = now;
+		g.check = seal(&w, g.what, g.noted);
+		bpf_map_update_elem(&gv_granted, &w, &g, BPF_ANY);
+		o = own_of(&r, &what, &born);
+		if (o && (what >> CALLER_SHIFT & 1) != r.from) // who was called has the switch know another connection now
+			unown(&r.tuple, o->share);
+		return;
+	}
+	if ((r.flags & (FIN | SYN | RST | ACK)) != ACK)
+		return;
+	if (r.tuple.protocol == IPPROTO_TCP) {
+		o = own_of(&r, &what, &born);
+		if (o && (what >> CALLER_SHIFT & 1) != r.from) {
+			o->heard = now / SECOND;
+			return;
+		}
+		if (o && !(o->called && lately(o, now)))
+			return; // the switch would forget it soon
+		if (o)
+			unown(&r.tuple, o->share);
+	}
+	s.noted = now;
 	s.check = mix(&r.tuple, s.what, s.noted);
 	bpf_map_update_elem(&gv_settled, &r.tuple, &s, BPF_ANY);
 }
@@ -692,14 +1171,11 @@ static __always_inline int set_ethernet(struct __sk_buff *skb, const __u16 *to, 
 
 #define BEYOND 16 // bytes
 
-// linux/icmp.h wants the C library.
 struct icmphdr {
 	__u8 type, code;
 	__u16 checksum;
 	__u16 unused, mtu; // RFC 1191, 4
 };
-
-enum { ICMP_ECHOREPLY = 0, ICMP_DEST_UNREACH = 3, ICMP_ECHO = 8, ICMP_TIMESTAMP = 13, ICMP_TIMESTAMPREPLY = 14, ICMP_FRAG_NEEDED = 4 };
 
 // quote cuts the packet down to what is quoted, and makes room for new IP and ICMP headers
 // in front; not 0: it is not what it was.
@@ -1290,7 +1766,7 @@ static __always_inline int leave(struct __sk_buff *skb, const struct config *c, 
 	// Open vSwitch makes the gateway anew when it starts again: until we know it, go on.
 	if (!c->gateway || !may_leave(skb, c, h, src, to->to) || exceeded(skb, c->gateway))
 		return GO_ON;
-	if (src->guarded && !rides(skb, h, r))
+	if (src->guarded && !rides(skb, h, r, NEXT_IS_SWITCH))
 		return GO_ON;
 	if (src->guarded)
 		count_ride(r, skb->len, BY_GATEWAY);
@@ -1339,7 +1815,7 @@ static __always_inline int endpoint(struct __sk_buff *skb, const struct config *
 			mtu = exceeded(skb, c->tunnel);
 	}
 	guarded = src->guarded || (dst && dst->guarded);
-	if (guarded && (mtu || !rides(skb, &h, &r)))
+	if (guarded && (mtu || !rides(skb, &h, &r, MAY_BEGIN | NEXT_IS_SWITCH)))
 		return GO_ON;
 	if (mtu) {
 		ret = answer(skb, zero(&src->router) ? &h.dst : &src->router, mtu);
@@ -1367,12 +1843,13 @@ SEC("tc")
 int gv_endpoint(struct __sk_buff *skb)
 {
 	const struct config *c = config();
+	int ret = GO_ON;
 
-	if (!c)
-		return GO_ON;
-	if (c->judged)
+	if (c && c->judged)
 		bpf_tail_call(skb, &gv_held, HELD_ENDPOINT); // falls through if it is not held
-	return endpoint(skb, c, c->underlay);
+	if (c)
+		ret = endpoint(skb, c, c->underlay);
+	return ret == GO_ON ? hand(skb) : ret;
 }
 
 // judged is the index of the NIC by which packets are direct while an agent holds these programs and hears of changes.
@@ -1390,13 +1867,13 @@ int gv_endpoint_judged(struct __sk_buff *skb)
 {
 	const struct config *c = config();
 
-	return c ? endpoint(skb, c, judged(c)) : GO_ON;
+	int ret = c ? endpoint(skb, c, judged(c)) : GO_ON;
+
+	return ret == GO_ON ? hand(skb) : ret;
 }
 
-SEC("tc")
-int gv_tunnel(struct __sk_buff *skb)
+static __always_inline int from_tunnel(struct __sk_buff *skb, const struct config *c)
 {
-	const struct config *c = config();
 	__u32 bytes = skb->len;
 	struct ride r = {};
 	struct arrival a;
@@ -1410,7 +1887,7 @@ int gv_tunnel(struct __sk_buff *skb)
 	if (a.group)
 		return members_fit(skb, a.group, 0, 0, 0) ? arrive_at_group(skb, &a, skb->protocol) : GO_ON;
 	mtu = exceeded(skb, a.dst->ifindex);
-	if (a.dst->guarded && (mtu || !rides(skb, &h, &r)))
+	if (a.dst->guarded && (mtu || !rides(skb, &h, &r, MAY_BEGIN | NEXT_IS_SWITCH)))
 		return GO_ON;
 	if (mtu) {
 		// To the other host only the container can speak: every host has the router's address.
@@ -1424,6 +1901,14 @@ int gv_tunnel(struct __sk_buff *skb)
 	if (set_ethernet(skb, mtu ? NULL : a.dst->mac, skb->protocol))
 		return TC_ACT_SHOT; // no memory
 	return mtu ? encapsulate(skb, c, a.dst->vnid, &vtep, mtu) : deliver(skb, a.dst->ifindex, 0);
+}
+
+SEC("tc")
+int gv_tunnel(struct __sk_buff *skb)
+{
+	int ret = from_tunnel(skb, config());
+
+	return ret == GO_ON ? hand(skb) : ret;
 }
 
 // gv_underlay is gv_tunnel, for a packet whose headers of VXLAN are still there. What is odd, and
@@ -1453,7 +1938,7 @@ static __always_inline int underlay(struct __sk_buff *skb, const struct config *
 	} else if (bpf_check_mtu(skb, a.dst->ifindex, &mtu, -(__s32)OUTER, 0) || segment(skb, &h) > mtu) {
 		return GO_ON;
 	}
-	if (a.dst && a.dst->guarded && !rides(skb, &h, &r))
+	if (a.dst && a.dst->guarded && !rides(skb, &h, &r, MAY_BEGIN))
 		return GO_ON;
 	if (o.inner.proto == bpf_htons(ETH_P_IPV6))
 		flags |= BPF_F_ADJ_ROOM_DECAP_L3_IPV6;
@@ -1512,7 +1997,7 @@ int gv_deliver(struct __sk_buff *skb)
 	// The switch notes what comes in from outside to who leaves by another host.
 	if (!dst->outside && from->to != TO_GATEWAY)
 		return GO_ON;
-	if (dst->guarded && !rides(skb, &h, &r))
+	if (dst->guarded && !rides(skb, &h, &r, NEXT_IS_SWITCH))
 		return GO_ON;
 	count_all(skb->len, from->slot, 1, dst->slot, 1, SLOT_FROM_ZERO);
 	if (dst->guarded)

@@ -8,6 +8,9 @@
 //   source       02:00:00:vv:vv:vv   VNI (RFC 7348), 24 bits
 //   destination  02:01:ii:ii:ii:ii   index of the remote VTEP, 32 bits
 //
+// On the way in the fast path may have something to say to the switch (HINT of its fastpath.c): its kind and 14 bits of its secret
+// are then in the two bytes behind the source's first.
+//
 // gvtun_tx, at the egress of gvtun, takes such a frame, looks the index up and sends
 // it into the VXLAN device; gvtun_rx, at that one's ingress, looks the remote address up and hands it to Open vSwitch with both fields written. A remote that is not in
 // the maps is dropped and counted, in both directions.
@@ -21,6 +24,7 @@
 #include <bpf/bpf_helpers.h>
 
 #define MAX_VTEPS 16384
+#define HINT 0x0e
 
 // The key without its later additions: every kernel from 4.18 on takes this size. With the
 // source, which is its last member, Linux 5.19 does.
@@ -173,19 +177,22 @@ int gvtun_rx(struct __sk_buff *skb)
 	struct bpf_tunnel_key key = {};
 	struct vtep from = {};
 	const __u32 *index;
+	__u8 hint[6];
 	__u32 i, vni;
 
-	if (!dev || remote(skb, &key, &from))
+	if (!dev || bpf_skb_load_bytes(skb, 0, hint, sizeof(hint)) || remote(skb, &key, &from))
 		return drop(RX_UNKNOWN_VTEP);
 	index = bpf_map_lookup_elem(&gv_vtep_index, &from);
 	if (!index)
 		return drop(RX_UNKNOWN_VTEP);
 	i = *index;
 	vni = key.tunnel_id;
+	if (hint[0] != HINT)
+		hint[1] = hint[4] = hint[5] = 0;
 
 	__u8 mac[12] = {
 		2, 1, i >> 24, i >> 16, i >> 8, i,
-		2, 0, 0, vni >> 16, vni >> 8, vni,
+		2, hint[1] << 6 | (hint[4] & 0x3f), hint[5], vni >> 16, vni >> 8, vni,
 	};
 	// No checksum covers the Ethernet header: no BPF_F_RECOMPUTE_CSUM.
 	if (bpf_skb_store_bytes(skb, 0, mac, sizeof(mac), 0))

@@ -54,7 +54,7 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	add((<-host).Judge()...)
 	add(reached...)
 	links, _ := link.List(link.Ours) // none to be had, none to complain of
-	add(doctor.Interfaces(a.plane.InnerMTU(), view.Networks(snap), links)...)
+	add(doctor.Interfaces(max(a.plane.InnerMTU(), cluster.MinMTU6), view.Networks(snap), links)...)
 	add(doctor.Duplicates(nodes, view.Endpoints(snap))...)
 	add(doctor.KeySetting(a.installed.ID != "" && len(a.cfg.Keys) > 0, a.member.KeyKept(), a.installed.PluginName(ctx))...)
 	var firewalls []doctor.Firewall

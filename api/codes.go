@@ -75,6 +75,7 @@ const (
 	FirewallDrops   Code = "firewall-drops"
 	ForwardingOff   Code = "forwarding-off"
 	FamilyOff       Code = "family-off"
+	FamilyNarrow    Code = "family-narrow"
 	RouteTaken      Code = "route-taken"
 	FastPathOff     Code = "fastpath-off"
 	SubnetBarred    Code = "subnet-barred"
@@ -164,6 +165,7 @@ var Kinds = []Kind{
 	{FirewallDrops, Fault, "this host's firewall drops what grapevine needs, or its NAT leads it elsewhere", "let it pass: `status` names the rule and the command"},
 	{ForwardingOff, Fault, "forwarding is off on the underlay's interface", "`sysctl -w`, as `status` prints it"},
 	{FamilyOff, Warning, "IPv6 is off on the underlay's interface, and containers on networks with IPv6 have no way out by it", "`sysctl -w`, as `status` prints it, and set the interface up anew"},
+	{FamilyNarrow, Warning, "a host's underlay carries less than IPv6 needs, 1280 bytes of containers", "let that underlay carry more, as `status` says, or make the networks that it names without IPv6"},
 	{RouteTaken, Fault, "a routing rule of another program leads containers' packets elsewhere", "`ip rule add`, as `status` prints it"},
 	{FastPathOff, Warning, "the fast path that was asked for is off, rests, or is not direct", "nothing is lost, the switch carries all, slower: GRAPEVINE_FASTPATH=auto"},
 	{SubnetBarred, Fault, "a host cannot take a network's subnet: it has something else there", "have the other thing elsewhere, or make the network with another `--subnet`"},

@@ -72,7 +72,7 @@ func (r *reconciler) reconcile(ctx context.Context, snap *cluster.Snapshot, why 
 	portErr := brokenPorts(r.ports)
 	var madeGateway bool
 	if err == nil {
-		madeGateway, err = r.gatewayPort(ctx, snap.MTU(r.cfg.MTU), why == everything && r.lostGateway())
+		madeGateway, err = r.gatewayPort(ctx, snap.GatewayMTU(r.cfg.MTU), why == everything && r.lostGateway())
 	}
 	if err == nil {
 		err = r.switchFlows(ctx, snap, why, &res)
@@ -360,7 +360,7 @@ func (r *reconciler) watchReach() <-chan struct{} {
 // gatewayOf is what the gateway port is to have: nothing of the subnets and ranges that are barred, as
 // this host reaches something else there. Its lists are sorted.
 func gatewayOf(snap *cluster.Snapshot, in pipeline.Input, barred map[netip.Prefix]bool, clear []netip.Prefix, underlay int) gateway.Config {
-	cfg := gateway.Config{MTU: snap.MTU(underlay), MTUs: map[netip.Prefix]int{}, CIDRs: slices.Clone(clear)}
+	cfg := gateway.Config{MTU: snap.GatewayMTU(underlay), MTUs: map[netip.Prefix]int{}, CIDRs: slices.Clone(clear)}
 	cfg.Remote = make([]netip.Prefix, 0, len(in.Routes))
 	v6 := false
 	for _, s := range in.Subnets {
@@ -391,15 +391,21 @@ func gatewayOf(snap *cluster.Snapshot, in pipeline.Input, barred map[netip.Prefi
 			}
 		}
 	}
-	encrypted := snap.EncryptedMTU(underlay)
+	plain, encrypted, six := snap.MTU(underlay), snap.EncryptedMTU(underlay), snap.NetworksOfIPv6()
 	for s := range cluster.All[cluster.Subnet](snap) {
 		// As Snapshot.NetworkMTU has it, which looks at all hosts each time.
 		n, ok := cluster.Get[cluster.Network](snap, s.Network)
-		mtu := n.MTU
-		if ok && n.Encrypted() && (mtu == 0 || encrypted < mtu) {
+		mtu := plain
+		if ok && n.Encrypted() {
 			mtu = encrypted
 		}
-		if mtu != 0 && mtu < cfg.MTU {
+		if n.MTU != 0 {
+			mtu = min(mtu, n.MTU)
+		}
+		if six[s.Network] {
+			mtu = max(mtu, cluster.MinMTU6)
+		}
+		if mtu < cfg.MTU {
 			cfg.MTUs[s.Prefix] = mtu
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/api/words"
 	"github.com/grapevine-net/grapevine/cluster"
 )
 
@@ -39,6 +40,39 @@ func IPv6Off(dev string, self cluster.NodeID, snap *cluster.Snapshot) []api.Prob
 		Code: api.FamilyOff,
 		What: fmt.Sprintf("IPv6 is off at %s (net.ipv6.conf.%s.disable_ipv6 is 1), and this host has no other way out by IPv6: its containers on networks that have it reach each other by it, and nothing outside", dev, dev),
 		Do:   fmt.Sprintf("sysctl -w net.ipv6.conf.%s.disable_ipv6=0, see what of /etc/sysctl.d turns it off, and have %s set up anew, which has lost its addresses; or let these networks have no IPv6", dev, dev),
+	}}
+}
+
+// IPv6Narrow says that networks have IPv6 and an underlay carries less of their containers than IPv6 needs. They keep their
+// addresses, for which the kernel wants an MTU that their packets then have, and so these go in fragments, or not at all.
+// The underlay is this host's, in bytes.
+func IPv6Narrow(underlay int, snap *cluster.Snapshot) []api.Problem {
+	var names []string
+	least := cluster.MinMTU6
+	for name := range snap.NetworksOfIPv6() {
+		if mtu := snap.NarrowMTU(name, underlay); mtu < cluster.MinMTU6 {
+			names, least = append(names, name), min(least, mtu)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	slices.Sort(names)
+	of := "network " + names[0]
+	if len(names) > 1 {
+		of = "networks " + words.Listed(names)
+	}
+	narrowest, whose := underlay, "this host"
+	for n := range cluster.All[cluster.Node](snap) {
+		if n.MTU != 0 && (n.MTU < narrowest || narrowest == 0) {
+			narrowest, whose = n.MTU, "host "+n.Name
+		}
+	}
+	return []api.Problem{{
+		Code: api.FamilyNarrow,
+		What: fmt.Sprintf("the underlay of %s carries %d bytes, which leaves containers %d, and IPv6 needs %d: what is larger and goes to it or comes from it, of %s, goes in fragments, or is lost where something on the way drops these",
+			whose, narrowest, least, cluster.MinMTU6, of),
+		Do: fmt.Sprintf("let the underlay of %s carry %d bytes more (its interface's MTU, and GRAPEVINE_MTU if that is set), or make the networks anew without IPv6", whose, cluster.MinMTU6-least),
 	}}
 }
 

@@ -175,7 +175,7 @@ func New(c Config) (_ *Plane, err error) {
 	}
 	cfg.InPlace = p.endSecure(cfg.InPlace)
 	if p.Bridge.Datapath == ovs.Userspace {
-		p.tunnel = tunnel.New(tunnel.Config{Kind: s.Encapsulation(), UDPPort: s.VXLANPort, V6: wire.Addr.Unmap().Is6(), MTU: p.InnerMTU(), TSO: p.tso(), Source: forPrograms})
+		p.tunnel = tunnel.New(tunnel.Config{Kind: s.Encapsulation(), UDPPort: s.VXLANPort, V6: wire.Addr.Unmap().Is6(), MTU: max(p.InnerMTU(), cluster.MinMTU6), TSO: p.tso(), Source: forPrograms})
 		cfg.Tunnel, cfg.Mode = p.tunnel, pipeline.HeaderBits
 		cfg.Opened = p.growBuffers
 	}

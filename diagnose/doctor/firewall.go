@@ -241,6 +241,9 @@ type Firewall struct {
 	Err   error
 	// NAT is the same of the table nat, as far as there are rules.
 	NAT []string
+	// SavedBy and NATBy say which variant each of these is, as the program's name has it, "-legacy" or "-nft": a rule of
+	// one lets nothing pass that the other drops. Empty, or not there: that of the iptables in PATH.
+	SavedBy, NATBy []string
 	// NFT is the output of `nft list ruleset`, empty if there is no nft.
 	NFT string
 }
@@ -260,19 +263,19 @@ type Drop struct {
 
 // Drops are those of the packets that the rules drop.
 func (f Firewall) Drops(packets []Packet) (list []Drop) {
-	for _, saved := range f.Saved {
+	for i, saved := range f.Saved {
 		t := parseTables(saved)
 		for _, p := range packets {
 			if by, sure, meant := t.dropped(p); by != "" {
-				list = append(list, Drop{Packet: p, By: by, Do: f.allow(p), Sure: sure, Meant: meant})
+				list = append(list, Drop{Packet: p, By: by, Do: f.allow(p, variant(f.SavedBy, i)), Sure: sure, Meant: meant})
 			}
 		}
 	}
-	for _, saved := range f.NAT {
+	for i, saved := range f.NAT {
 		t := parseTables(saved)
 		for _, p := range packets {
 			if by, sure := t.led(p); p.Tunnel && by != "" {
-				list = append(list, Drop{Packet: p, By: by, Do: p.leave(), Sure: sure, Led: true})
+				list = append(list, Drop{Packet: p, By: by, Do: p.leave(variant(f.NATBy, i)), Sure: sure, Led: true})
 			}
 		}
 	}
@@ -287,6 +290,13 @@ func (f Firewall) Drops(packets []Packet) (list []Drop) {
 		}
 	}
 	return list
+}
+
+func variant(of []string, i int) string {
+	if i < len(of) {
+		return of[i]
+	}
+	return ""
 }
 
 // JudgeAll is Judge of both families: what is to be said of both is said once, and that all is well only if it is.
@@ -365,9 +375,9 @@ func (p Packet) String() string {
 }
 
 // leave is how to keep a rule of iptables' NAT from a packet: what is under way keeps to what the rules said when it began.
-func (p Packet) leave() string {
+func (p Packet) leave(variant string) string {
 	return fmt.Sprintf("take the rule away, or put this before it, and where your rules are kept: %s -t nat -I %s %s -j ACCEPT; then conntrack -D %s",
-		p.iptables(), p.natHook(), p.option(), p.option())
+		p.iptables()+variant, p.natHook(), p.option(), p.option())
 }
 
 func (p Packet) leaveIn(table string) string {
@@ -392,8 +402,8 @@ func (p Packet) by() string {
 	return ""
 }
 
-// allow is how to let a packet in with what manages this firewall.
-func (f Firewall) allow(p Packet) string {
+// allow is how to let a packet in with what manages this firewall; variant is that of iptables by which it is dropped.
+func (f Firewall) allow(p Packet, variant string) string {
 	all := strings.Join(f.Saved, "")
 	switch {
 	case p.Chain == "FORWARD":
@@ -411,7 +421,7 @@ func (f Firewall) allow(p Packet) string {
 	case strings.Contains(f.NFT, "table inet firewalld") && p.Chain == "INPUT":
 		return firewalldPort(p)
 	}
-	return fmt.Sprintf("%s -I %s%s %s -j ACCEPT, and the same where your rules are kept", p.iptables(), p.Chain, p.by(), p.option())
+	return fmt.Sprintf("%s -I %s%s %s -j ACCEPT, and the same where your rules are kept", p.iptables()+variant, p.Chain, p.by(), p.option())
 }
 
 func firewalldPort(p Packet) string {

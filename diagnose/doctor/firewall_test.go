@@ -249,3 +249,20 @@ func TestReadTwice(t *testing.T) {
 		t.Errorf("%q and %q", one, two)
 	}
 }
+
+// TestVariants: a rule of iptables-legacy is answered by one of iptables-legacy; one of the iptables in PATH lets nothing
+// of it pass where that is iptables-nft.
+func TestVariants(t *testing.T) {
+	open := "*filter\n:INPUT ACCEPT\n"
+	f := Firewall{
+		Saved: []string{open, open + "-A INPUT -p udp -m udp --dport 4789 -j DROP\n"}, SavedBy: []string{"", "-legacy"},
+		NAT: []string{":PREROUTING ACCEPT\n-A PREROUTING -p udp -m udp --dport 4789 -j DNAT --to-destination 10.0.0.9\n"}, NATBy: []string{"-nft"},
+	}
+	in := packets()[2]
+	in.Tunnel, in.In, in.Chain = true, "eth0", "INPUT"
+	checks := f.Judge([]Packet{in}, true)
+	expect(t, checks, "firewall", api.Wrong, "dport 4789 -j DROP", "iptables-legacy -I INPUT -p udp --dport 4789 -j ACCEPT")
+	expect(t, checks, "firewall", api.Wrong, "-j DNAT", "iptables-nft -t nat -I")
+	f.SavedBy = nil
+	expect(t, f.Judge([]Packet{in}, true), "firewall", api.Wrong, "dport 4789 -j DROP", "iptables -I INPUT -p udp --dport 4789 -j ACCEPT")
+}

@@ -192,6 +192,8 @@ func LookAtFirewall(ctx context.Context, v6 bool) (f Firewall) {
 		names = "/proc/net/ip6_tables_names"
 	}
 	legacy, _ := os.ReadFile(names) // absent: the kernel has no legacy tables
+	variants := map[string]string{} // by program: "" if it is that of the iptables in PATH
+	first := map[string]string{}    // by what a program says of filter, which one said it first
 	for _, program := range programs {
 		if strings.Contains(program, "legacy") && len(legacy) == 0 {
 			continue // to ask would make the tables
@@ -204,9 +206,11 @@ func LookAtFirewall(ctx context.Context, v6 bool) (f Firewall) {
 			f.Err = errors.Join(f.Err, err)
 			continue
 		}
-		if text = rulesOnly(text); !slices.Contains(f.Saved, text) {
-			f.Saved = append(f.Saved, text)
+		if text = rulesOnly(text); first[text] == "" {
+			first[text] = program
+			f.Saved, f.SavedBy = append(f.Saved, text), append(f.SavedBy, variantOf(program))
 		}
+		variants[program] = variantOf(first[text])
 	}
 	if len(f.Saved) > 0 {
 		f.Err = nil
@@ -216,11 +220,20 @@ func LookAtFirewall(ctx context.Context, v6 bool) (f Firewall) {
 			continue
 		}
 		if text, err := output(ctx, program, "-t", "nat"); err == nil && strings.Contains(text, "\n-A ") {
-			f.NAT = append(f.NAT, rulesOnly(text))
+			f.NAT, f.NATBy = append(f.NAT, rulesOnly(text)), append(f.NATBy, variants[program])
 		}
 	}
 	f.NFT, _ = output(ctx, "nft", "list", "ruleset") // no nft, no rules of its own that matter
 	return f
+}
+
+// variantOf is such as "-legacy" of iptables-legacy-save, and empty of iptables-save.
+func variantOf(program string) string {
+	name := strings.TrimSuffix(program, "-save")
+	if _, variant, found := strings.Cut(name, "-"); found {
+		return "-" + variant
+	}
+	return ""
 }
 
 // rulesOnly leaves out comments, and what chains have counted: two programs that read the same rules one after the other

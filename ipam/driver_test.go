@@ -66,6 +66,7 @@ func TestBadRequests(t *testing.T) {
 		{pool: "224.0.0.0/16", want: "is reserved"},
 		{pool: "0.0.0.0/8", want: "is reserved"},
 		{pool: "::ffff:10.0.0.0/112", want: "IPv4-mapped"},
+		{pool: "2002:5::/32", v6: true, want: "is of 6to4"}, // in the books it would be 0.5.0.0/16
 		{pool: "10.1.0.0/16", sub: "10.2.0.0/24", want: "not inside the subnet"},
 		{pool: "10.1.0.0/16", sub: "10.0.0.0/8", want: "not inside the subnet"},
 		{sub: "10.2.0.0/24", want: "give --subnet as well"},

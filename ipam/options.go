@@ -94,6 +94,8 @@ func checkSubnet(p netip.Prefix) error {
 		return fmt.Errorf("subnet %s is reserved (RFC 6890); choose a unique local one, such as one in fd00::/8", p)
 	case a.Is6() && !within(p, pages) && !within(p, ulas):
 		return fmt.Errorf("subnet %s is of a range that nobody is assigned (RFC 4291, 2.4); choose a unique local one, such as one in fd00::/8", p)
+	case a.Is6() && v4Pages.Overlaps(p):
+		return fmt.Errorf("subnet %s is of 6to4, which has been given up (RFC 7526); choose a unique local one, such as one in fd00::/8", p)
 	case a.Is6():
 		return nil
 	case p.Bits() < minBits4 || p.Bits() > maxBits4:

@@ -59,6 +59,7 @@ const (
 	EncryptedLost   Code = "encrypted-lost"
 	KeysStalled     Code = "keys-stalled"
 	EncapNarrow     Code = "encap-narrow"
+	EncapLossy      Code = "encap-lossy"
 	EncapSource     Code = "encap-source"
 	EncapPortShared Code = "encap-port-shared"
 	EncryptionFails Code = "encryption-fails"
@@ -149,6 +150,7 @@ var Kinds = []Kind{
 	{EncryptedLost, Fault, "what encrypted networks send is lost between this host and another", "let UDP 7948 pass between the two, both ways; `kill` the process wireguard-device of a host where it hangs: the agent begins another one"},
 	{KeysStalled, Warning, "`grapevine keys wireguard` has begun and waits for a host", "start that host's agent, or let UDP 7950 pass; a host where another program has that port says so"},
 	{EncapNarrow, Fault, "large packets of containers are lost between this host and another", "make the path carry them, or set GRAPEVINE_MTU on every host"},
+	{EncapLossy, Warning, "a part of what containers send is lost between this host and another", "find what loses them: `grapevine ping` that host, `ip -s link` on both, cables and switches between"},
 	{EncapSource, Fault, "what containers send leaves this host, wrapped, with another source than its VTEP", "`ip route replace`, as `status` prints it, or GRAPEVINE_ADVERTISE"},
 	{EncapPortShared, Fault, "Docker Swarm's overlay has the same UDP port", "GRAPEVINE_VXLAN_PORT=4790 on every host"},
 	{EncryptionFails, Fault, "what goes to other hosts cannot be encrypted, and is not sent", "it says what is missing; `/run/grapevine/wireguard.log` is the log of WireGuard's process"},

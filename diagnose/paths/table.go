@@ -51,6 +51,7 @@ type Hello struct {
 	Every time.Duration // when it says so again
 	Hears Heard         // of the hellos of who gets this
 	Large bool
+	Count uint32 // of the small ones to who gets this; 0: nobody counts
 	// Inside: it is said through what encrypts, between hosts that also send beside that. Another Table has those.
 	Inside bool
 }
@@ -60,6 +61,8 @@ type Verdict struct {
 	Host string
 	In   Heard // what arrives here of what it sends
 	Out  Heard // what arrives there of what this host sends, as it says itself
+	// Lost is how many of a hundred hellos do not arrive here, if that is much.
+	Lost int
 	// Since is when the last arrived of what does not any more, or when it should have begun.
 	Since time.Time
 }
@@ -86,6 +89,7 @@ type peer struct {
 	every    time.Duration // as it says
 	hears    Heard         // as it says
 	deaf     time.Time     // since when it says that it does not
+	tally    tally         // of its small ones
 	next     time.Time     // when it is said hello
 }
 
@@ -187,6 +191,9 @@ func (t *Table) Hear(h Hello, now time.Time) {
 		return
 	}
 	p.small, p.every = now, min(h.Every, time.Hour)
+	if h.Count != 0 {
+		p.tally.hear(h.Count)
+	}
 	if p.expected.After(now) { // it need not be waited for any more
 		p.expected = now
 	}
@@ -232,6 +239,9 @@ func (t *Table) Verdicts(now time.Time) (list []Verdict) {
 		v := Verdict{Host: id, In: t.in(p, now)}
 		if v.In == All || v.In == Small {
 			v.Out = p.hears
+		}
+		if v.In == All {
+			v.Lost = p.tally.lost()
 		}
 		switch v.In {
 		case Nothing:

@@ -63,9 +63,8 @@ func decodeHelloBody(b []byte) (h paths.Hello, ok bool) {
 	return h, h.Hears <= paths.Small && b[13] <= isLarge|isInside
 }
 
-// smallHello is the size of the frame that says hello beside the large one: what the smallest
-// Ethernet frame holds, and a sealed hello has.
-const smallHello = 46
+// smallHello is the size of the frame that says hello beside the large one: what a sealed hello has, and its count.
+const smallHello = sealedSize + countSize
 
 // Hellos sends and hears hellos on the gateway port. Its methods are called by one goroutine;
 // what is heard comes from another.
@@ -77,12 +76,13 @@ type Hellos struct {
 	frames *frames
 	index  int
 	mtu    int
+	said   map[string]uint32 // small ones, by host
 	work   sync.WaitGroup
 }
 
 // NewHellos returns Hellos on a device, which need not be there. take must not block.
 func NewHellos(device string, take func(paths.Hello)) *Hellos {
-	return &Hellos{device: device, take: take}
+	return &Hellos{device: device, take: take, said: map[string]uint32{}}
 }
 
 // Ready reports whether hellos can be sent and heard, and opens what is needed; anew: not until
@@ -114,7 +114,14 @@ func (h *Hellos) Ready() (anew bool, err error) {
 }
 
 // Know tells who says hello, and by what that is sealed. Until then nobody is heard.
-func (h *Hellos) Know(r Ring) { h.seals.know(r) }
+func (h *Hellos) Know(r Ring) {
+	h.seals.know(r)
+	for to := range h.said {
+		if _, known := r.Peers[to]; !known {
+			delete(h.said, to)
+		}
+	}
+}
 
 // Close ends hearing. Ready begins anew.
 func (h *Hellos) Close() {
@@ -135,7 +142,11 @@ func (h *Hellos) Say(to string, vtep netip.Addr, hello paths.Hello) error {
 		sizes = sizes[:1]
 	}
 	for _, size := range sizes {
-		hello.Large = hello.Inside || size != smallHello
+		hello.Large, hello.Count = hello.Inside || size != smallHello, 0
+		if !hello.Large {
+			h.said[to]++
+			hello.Count = h.said[to]
+		}
 		b, err := h.seals.write(to, hello, size)
 		if err != nil {
 			return err

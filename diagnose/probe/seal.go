@@ -15,8 +15,10 @@ import (
 // Whoever is on the wire can send VXLAN in a host's name. So a hello is sealed: nobody without the cluster's
 // gossip key can say that a way works, or that it does not, and nobody can say so again. A sealed hello is
 //
-//	"gvhello2" | sender's ID 8 | milliseconds to the next 4 | hears 1 | large, inside 1 | number 8 | seal 16 | zeros
+//	"gvhello2" | sender's ID 8 | milliseconds to the next 4 | hears 1 | large, inside 1 | number 8 | seal 16 | count 4 | seal of that 8 | zeros
 //
+// The count is in small ones, of those to this host, which knows by it how many are lost on the way. It has a seal of its own:
+// agents that do not know it do not heed what is behind the first.
 // The seal is also over the runs of both agents, which are in their records and not in the hello: one that was
 // said to an earlier run of the hearer, or by one of the sender, or to another host, is none. Of the others each
 // number counts once.
@@ -25,6 +27,7 @@ const sealedMagic = "gvhello2"
 const (
 	sealSize   = 16
 	sealedSize = helloSize + 8 + sealSize
+	countSize  = 4 + 8
 )
 
 // Ring is what hellos are sealed and told by.
@@ -90,6 +93,10 @@ func (s *seals) write(to string, h paths.Hello, length int) ([]byte, error) {
 	copy(b, sealedMagic)
 	binary.BigEndian.PutUint64(b[helloSize:], s.said)
 	copy(b[helloSize+8:], seal(s.keys[0], b, s.ring.Run, to, run))
+	if counted(h, b) {
+		binary.BigEndian.PutUint32(b[sealedSize:], h.Count)
+		copy(b[sealedSize+4:], countSeal(s.keys[0], b))
+	}
 	return b, nil
 }
 
@@ -115,7 +122,8 @@ func (s *seals) read(b []byte) (h paths.Hello, ok bool) {
 		return h, false
 	}
 	for _, k := range s.keys {
-		known = known || subtle.ConstantTimeCompare(seal(k, b, from.run, s.ring.Self, s.ring.Run), b[helloSize+8:sealedSize]) == 1
+		known = known || subtle.ConstantTimeCompare(seal(k, b, from.run, s.ring.Self, s.ring.Run), b[helloSize+8:sealedSize]) == 1 &&
+			(!counted(h, b) || subtle.ConstantTimeCompare(countSeal(k, b), b[sealedSize+4:sealedSize+countSize]) == 1)
 	}
 	switch {
 	case !known:
@@ -125,6 +133,9 @@ func (s *seals) read(b []byte) (h paths.Hello, ok bool) {
 		from.last = number
 	default:
 		from.some |= 1 << behind
+	}
+	if counted(h, b) {
+		h.Count = binary.BigEndian.Uint32(b[sealedSize:])
 	}
 	return h, true
 }
@@ -138,4 +149,15 @@ func seal(key, hello []byte, fromRun uint64, to string, toRun uint64) []byte {
 	mac.Write(binary.BigEndian.AppendUint64(nil, toRun))
 	mac.Write(id)
 	return mac.Sum(nil)[:sealSize]
+}
+
+// counted says whether a sealed hello has a count: those of agents that do not know it are as long as it takes to be sealed.
+func counted(h paths.Hello, b []byte) bool { return !h.Large && len(b) >= sealedSize+countSize }
+
+// countSeal is that of a hello's count, bound to the hello by the seal before it.
+func countSeal(key, hello []byte) []byte {
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte("its count"))
+	mac.Write(hello[helloSize+8 : sealedSize+4])
+	return mac.Sum(nil)[:countSize-4]
 }

@@ -167,6 +167,8 @@ func pathOf(v paths.Verdict) string {
 		return "lost to there"
 	case in == paths.Small || out == paths.Small:
 		return "large ones lost"
+	case v.Lost > 0:
+		return fmt.Sprintf("%d%% lost to here", v.Lost)
 	case in == paths.All && out == paths.All:
 		return "ok"
 	}
@@ -185,6 +187,7 @@ func pathProblems(verdicts []paths.Verdict, nodes []api.Node, wrapped encap.Kind
 	type group struct {
 		hosts []string
 		since time.Time
+		most  int
 	}
 	groups := map[int]*group{}
 	for _, v := range verdicts {
@@ -203,6 +206,8 @@ func pathProblems(verdicts []paths.Verdict, nodes []api.Node, wrapped encap.Kind
 			kind = 2
 		case v.Out == paths.Small:
 			kind = 3
+		case v.Lost > 0:
+			kind = 4
 		default:
 			continue
 		}
@@ -211,7 +216,7 @@ func pathProblems(verdicts []paths.Verdict, nodes []api.Node, wrapped encap.Kind
 			g = &group{since: v.Since}
 			groups[kind] = g
 		}
-		g.hosts = append(g.hosts, name)
+		g.hosts, g.most = append(g.hosts, name), max(g.most, v.Lost)
 		if v.Since.Before(g.since) {
 			g.since = v.Since
 		}
@@ -226,6 +231,7 @@ func pathProblems(verdicts []paths.Verdict, nodes []api.Node, wrapped encap.Kind
 		{api.EncapLost, "nothing that containers send from here arrives at %s (" + wrapped.Title + "), though %s", firewall},
 		{api.EncapNarrow, "large packets that the containers of %s send are lost on the way here, though small ones arrive and %s", narrow},
 		{api.EncapNarrow, "large packets that containers send from here are lost on the way to %s, though small ones arrive and %s", narrow},
+		{api.EncapLossy, "a part of what the containers of %s send is lost on the way here (" + wrapped.Title + "), up to %d in a hundred packets, though %s", "find what loses them: `grapevine ping` that host, `ip -s link` on both, cables and switches between, what limits or polices"},
 	} {
 		g := groups[kind]
 		if g == nil {
@@ -235,6 +241,10 @@ func pathProblems(verdicts []paths.Verdict, nodes []api.Node, wrapped encap.Kind
 		hosts, answers := words.SomeHosts(g.hosts, judged), "its agent answers"
 		if len(g.hosts) > 1 {
 			answers = "their agents answer"
+		}
+		if text.code == api.EncapLossy {
+			list = append(list, api.Problem{Code: text.code, What: fmt.Sprintf(text.what, hosts, g.most, answers), Do: text.do})
+			continue
 		}
 		list = append(list, api.Problem{Code: text.code, What: fmt.Sprintf(text.what, hosts, answers) + words.Since(g.since, now), Do: text.do})
 	}

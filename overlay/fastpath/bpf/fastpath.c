@@ -1755,7 +1755,9 @@ static __always_inline int spread(struct __sk_buff *skb, const struct config *c,
 		copy_to_host(skb, c, src->vnid, &g->host[i]);
 	if (hosts >= MAX_HOSTS)
 		return TC_ACT_SHOT; // never
-	vtep = &g->host[hosts];
+	// The compiler compares one copy of it and counts on another, of which Linux before 6.4 knows no bound.
+	asm volatile("" : "+r"(hosts));
+	vtep = &g->host[hosts & (MAX_HOSTS - 1)];
 	ret = encapsulate_direct(skb, c, nic, h, src->vnid, vtep);
 	return ret != GO_ON ? ret : encapsulate(skb, c, src->vnid, vtep, 0);
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 
@@ -21,13 +22,9 @@ func (l limiting) limit(_ context.Context, r api.LimitRequest) (api.Done, error)
 	refuse := func(err error) (api.Done, error) {
 		return api.Done{}, api.Errorf(http.StatusBadRequest, "limit %.80s: %v", r.Container, err)
 	}
-	egress, err := ownRate(r.Egress)
-	ingress, errIn := ownRate(r.Ingress)
-	switch err := errors.Join(err, errIn); {
-	case err != nil:
+	change, err := changed(r)
+	if err != nil {
 		return refuse(err)
-	case egress == nil && ingress == nil:
-		return refuse(errors.New("to what? add --egress 10mbit, --ingress 10mbit, or none in place of a rate"))
 	}
 	snap := l.agent.replica.Snapshot()
 	list, err := l.endpoints(snap, r)
@@ -36,28 +33,59 @@ func (l limiting) limit(_ context.Context, r api.LimitRequest) (api.Done, error)
 	}
 	var lines []string
 	for _, e := range list {
-		if err := l.agent.driver.SetLimits(e.ID, egress, ingress); err != nil {
-			return api.Done{}, fmt.Errorf("limit %s on network %s: %w", e.Name, e.Network, err)
+		if err := l.agent.driver.SetLimits(e.ID, change); err != nil {
+			return api.Done{}, fmt.Errorf("limit %s on network %s: nothing is changed: %w", e.Name, e.Network, err)
 		}
 		snap := l.agent.replica.Snapshot()
 		now, _ := cluster.Get[cluster.Endpoint](snap, e.ID)
-		sends, gets := snap.Limits(now)
-		said := func(r cluster.Rate) string { return cmp.Or(r.String(), "as much as it can") }
-		lines = append(lines, fmt.Sprintf("%s on network %s sends at most %s, and gets at most %s", e.Name, e.Network, said(sends), said(gets)))
+		lines = append(lines, fmt.Sprintf("%s on network %s %s", e.Name, e.Network, limitWords(snap.Limits(now))))
 	}
-	return api.Done{Text: strings.ReplaceAll(strings.Join(lines, "\n"), "at most as much", "as much")}, nil
+	return api.Done{Text: strings.Join(lines, "\n")}, nil
 }
 
-// ownRate reads a rate, or that there is none, 0; nil: nothing is said.
-func ownRate(text string) (*cluster.Rate, error) {
-	switch text {
-	case "":
-		return nil, nil
-	case "none":
-		return new(cluster.Rate), nil
+// limitWords are limits, for people.
+func limitWords(l cluster.Limits) string {
+	most := func(r cluster.Rate) string {
+		if r == 0 {
+			return "as much as it can"
+		}
+		return "at most " + r.String()
 	}
-	r, err := cluster.ParseRate(text)
-	return &r, err
+	text := fmt.Sprintf("sends %s, and gets %s", most(l.Egress), most(l.Ingress))
+	if l.Delay != 0 || l.Jitter != 0 {
+		text += fmt.Sprintf("; what it sends is %s later", cmp.Or(l.Delay.String(), "0s"))
+		if l.Jitter != 0 {
+			text += fmt.Sprintf(", more or less by %s", l.Jitter)
+		}
+	}
+	if l.Loss != 0 {
+		text += fmt.Sprintf("; of what it sends %s is lost", l.Loss)
+	}
+	return text
+}
+
+// changed is what a request does to a container's own limits.
+func changed(r api.LimitRequest) (func(*cluster.Limits), error) {
+	asked := map[string]string{cluster.OptEgress: r.Egress, cluster.OptIngress: r.Ingress, cluster.OptDelay: r.Delay, cluster.OptJitter: r.Jitter, cluster.OptLoss: r.Loss}
+	maps.DeleteFunc(asked, func(_, text string) bool { return text == "" })
+	if len(asked) == 0 {
+		return nil, errors.New("to what? add --egress 10mbit, --ingress 10mbit, --delay 50ms, --jitter 5ms, --loss 1%, or none in place of a value")
+	}
+	var errs []error
+	for _, option := range cluster.LimitOptions() {
+		if text := asked[option]; text != "" && text != "none" {
+			errs = append(errs, new(cluster.Limits).Set(option, text))
+		}
+	}
+	return func(l *cluster.Limits) {
+		for option, text := range asked {
+			if text == "none" {
+				l.Clear(option)
+			} else {
+				_ = l.Set(option, text) // it was read above
+			}
+		}
+	}, errors.Join(errs...)
 }
 
 // endpoints are those that a request is about, all of this host.

@@ -190,7 +190,7 @@ var Kinds = []Kind{
 	{GroupsRefused, Warning, "a container has joined more multicast groups than one may", "find out which program joins so many, and have it join fewer: [multicast.md](../use/multicast.md)"},
 	{ExposeTaken, Fault, "this host does not answer an exposed port, since somebody else has it", "end who has the port here, or expose another one: [services.md](../use/services.md)"},
 	{ExposeFails, Fault, "an exposed port does not lead where it should", "see what `status` says: [services.md](../use/services.md)"},
-	{LimitFails, Warning, "a container's bandwidth is not limited as it should be", "see which qdisc stands in the way, or `modprobe sch_tbf`"},
+	{LimitFails, Warning, "a container's bandwidth is not limited as it should be, or what it sends is not delayed", "see which qdisc stands in the way, or `modprobe sch_tbf`, `modprobe sch_netem`"},
 	{AliasesUntold, Warning, "other hosts do not know some aliases of a container", "give it fewer or shorter ones"},
 	{LabelsUntold, Fault, "other hosts do not know the labels of a container, so policies do not apply as they are meant", "give it fewer or shorter ones"},
 	{NetworkUntold, Fault, "other hosts do not have a network of this one, since its name cannot be told", "remove it by its ID, and create it with a name of characters that can be printed"},

@@ -21,6 +21,10 @@ type Endpoint struct {
 	// Egress and Ingress limit what it sends and gets, as in 10mbit; empty: nothing does.
 	Egress  string `json:"egress,omitempty"`
 	Ingress string `json:"ingress,omitempty"`
+	// Each packet that it sends is later by Delay (50ms), more or less by Jitter at random, and of them Loss (1%) are lost.
+	Delay  string `json:"delay,omitempty"`
+	Jitter string `json:"jitter,omitempty"`
+	Loss   string `json:"loss,omitempty"`
 	// Ports are those published for it, as far as they are of the host that is asked.
 	Ports []Port `json:"ports,omitempty"`
 	// Aliases are the names that it answers to beside its own.

@@ -13,6 +13,10 @@ type LimitRequest struct {
 	// Egress and Ingress are rates (10mbit), or "none": no limit of its own. "": that stays.
 	Egress  string `json:"egress,omitempty"`
 	Ingress string `json:"ingress,omitempty"`
+	// Delay and Jitter are times (50ms), and Loss is a share of packets (1%), of what it sends; or none.
+	Delay  string `json:"delay,omitempty"`
+	Jitter string `json:"jitter,omitempty"`
+	Loss   string `json:"loss,omitempty"`
 }
 
 // Limit changes limits of a container of the host that is asked.

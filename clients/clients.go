@@ -18,7 +18,7 @@ type Client struct {
 	Key               [cluster.WireGuardKeySize]byte
 	Addrs             []netip.Addr
 	MAC               net.HardwareAddr
-	Egress, Ingress   cluster.Rate // what it may send, and get; 0: all
+	Limits            cluster.Limits
 }
 
 // All are the endpoints of the cluster that are clients, by name.
@@ -40,7 +40,7 @@ func On(snap *cluster.Snapshot, host cluster.NodeID) (list []Client) {
 			continue
 		}
 		c := Client{ID: e.ID, Name: e.Name, Network: e.Network, Key: [cluster.WireGuardKeySize]byte(e.Client), Addrs: e.Addrs, MAC: mac}
-		c.Egress, c.Ingress = snap.Limits(e)
+		c.Limits = snap.Limits(e)
 		list = append(list, c)
 	}
 	slices.SortFunc(list, func(a, b Client) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })

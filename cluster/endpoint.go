@@ -34,9 +34,8 @@ type Endpoint struct {
 	// Besides says how many of the Addrs, the last ones, the container's user has declared besides Docker's.
 	// No name has them: whether the container answers by them is its own business.
 	Besides int `cbor:"14,keyasint,omitempty"`
-	// Egress and Ingress limit what it sends and gets; 0: its network's options do ([Snapshot.Limits]).
-	Egress  Rate `cbor:"15,keyasint,omitempty"`
-	Ingress Rate `cbor:"16,keyasint,omitempty"`
+	// Limits are its own; what is 0 its network's options say ([Snapshot.Limits]). Their fields are 15, 16, and 22 to 24.
+	Limits
 	// Awaited says that the container started before Docker told its labels, which may say who may talk to it: until
 	// they are known its host lets nothing through, in either direction.
 	Awaited bool `cbor:"17,keyasint,omitempty"`

@@ -65,7 +65,7 @@ func TestAddressesBesides(t *testing.T) {
 			t.Errorf("addresses=%v: %v, want %q", of.option, err, of.want)
 		}
 	}
-	if _, err := e.attached(id, "b", "10.128.0.10/22", "", map[string]any{"adresses": "10.128.1.3"}); err == nil || !strings.Contains(err.Error(), "known are addresses, egress, ingress") {
+	if _, err := e.attached(id, "b", "10.128.0.10/22", "", map[string]any{"adresses": "10.128.1.3"}); err == nil || !strings.Contains(err.Error(), "known are addresses, egress, ingress, delay, jitter, loss") {
 		t.Errorf("an unknown option: %v", err)
 	}
 	check(t, e.rig.core.alloc.Release(netip.MustParseAddr("10.128.0.10"))) // as Docker does after a refusal

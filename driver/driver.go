@@ -51,6 +51,8 @@ type Links interface {
 	SetMTU(host, sandbox string, mtu int) error
 	// Limit has such a pair carry no more than that in each direction.
 	Limit(host, sandbox string, limits link.Limits) error
+	// CanLag returns an error if this host's kernel cannot delay or lose packets (link.CanLag).
+	CanLag() error
 	// Received is how many bytes the container has sent by such a pair.
 	Received(host string) (bytes uint64, err error)
 	Delete(host string) error

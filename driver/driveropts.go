@@ -9,7 +9,7 @@ import (
 )
 
 // driverOpts are all options of a container's attachment (--network name=N,driver-opt=...).
-var driverOpts = []string{optAddresses, cluster.OptEgress, cluster.OptIngress}
+var driverOpts = append([]string{optAddresses}, cluster.LimitOptions()...)
 
 // checkDriverOpts refuses options that are not known. Docker passes the user's on beside its own,
 // which have a dot in their names: what has none is the user's.

@@ -94,6 +94,9 @@ func (d *endpoints) parseEndpoint(r *network.CreateEndpointRequest) (e localEndp
 	if err := e.readLimits(r.Options); err != nil {
 		return e, false, err
 	}
+	if err := d.core.canLimit(e.Limits); err != nil {
+		return e, false, fmt.Errorf("delay, jitter or loss of a container: %w", err)
+	}
 	if err := e.checkBesides(n); err != nil {
 		return e, false, err
 	}
@@ -150,9 +153,9 @@ func (d *endpoints) addEndpoint(e localEndpoint) error {
 			return err
 		}
 		use(tx, d.core.cfg.Self, n.Name)
-		rec := cluster.Endpoint{ID: e.ID, Network: n.Name, Addrs: e.all(), Besides: len(e.Besides), MAC: e.MAC, Host: d.core.cfg.Self, Egress: e.Egress, Ingress: e.Ingress}
+		rec := cluster.Endpoint{ID: e.ID, Network: n.Name, Addrs: e.all(), Besides: len(e.Besides), MAC: e.MAC, Host: d.core.cfg.Self, Limits: e.Limits}
 		if old, live := cluster.Get[cluster.Endpoint](tx.Snapshot(), e.ID); live {
-			old.Network, old.Addrs, old.Besides, old.MAC, old.Egress, old.Ingress = rec.Network, rec.Addrs, rec.Besides, rec.MAC, rec.Egress, rec.Ingress
+			old.Network, old.Addrs, old.Besides, old.MAC, old.Limits = rec.Network, rec.Addrs, rec.Besides, rec.MAC, rec.Limits
 			rec = old
 		}
 		_ = tx.Put(rec) // Update reports it

@@ -33,6 +33,7 @@ type machine struct {
 	mu     sync.Mutex
 	links  map[string]string
 	limits map[string]link.Limits
+	noLag  error // what CanLag returns
 	// received is what containers have sent, by the host's end.
 	received map[string]uint64
 	ports    map[string]string
@@ -98,6 +99,12 @@ func (m *machine) Limit(host, sandbox string, limits link.Limits) error {
 	}
 	m.limits[host] = limits
 	return nil
+}
+
+func (m *machine) CanLag() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.noLag
 }
 
 func (m *machine) SetMTU(host, sandbox string, mtu int) error {

@@ -16,24 +16,38 @@ import (
 
 // readLimits takes an endpoint's own limits from the options of CreateEndpoint.
 func (e *localEndpoint) readLimits(options map[string]any) error {
-	for key, to := range map[string]*cluster.Rate{cluster.OptEgress: &e.Egress, cluster.OptIngress: &e.Ingress} {
+	for _, key := range cluster.LimitOptions() {
 		value, given := options[key]
 		if !given {
 			continue
 		}
 		text, _ := value.(string)
-		r, err := cluster.ParseRate(text)
-		if err != nil {
+		if err := e.Set(key, text); err != nil {
 			return fmt.Errorf("driver-opt %s: %w", key, err)
 		}
-		*to = r
 	}
 	return nil
 }
 
-// SetLimits changes what an endpoint of this host may send and get by itself, until its container starts again; 0: what its
-// network's options say; nil: that stays.
-func (d *Driver) SetLimits(endpoint string, egress, ingress *cluster.Rate) error {
+// has reports whether Docker has a network of that ID on this host.
+func (c *core) has(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, there := c.local.networks[id]
+	return there
+}
+
+// canLimit returns an error if this host cannot hold the limits of a container.
+func (c *core) canLimit(l cluster.Limits) error {
+	if !l.Lags() {
+		return nil
+	}
+	return c.links.CanLag()
+}
+
+// SetLimits changes an endpoint's own limits on this host, until its container starts again: change is given what they are. What
+// is 0 then its network's options say.
+func (d *Driver) SetLimits(endpoint string, change func(*cluster.Limits)) error {
 	c := d.core
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -42,9 +56,10 @@ func (d *Driver) SetLimits(endpoint string, egress, ingress *cluster.Rate) error
 		return errors.New("it has gone meanwhile")
 	}
 	e := before
-	for to, limit := range map[*cluster.Rate]*cluster.Rate{&e.Egress: egress, &e.Ingress: ingress} {
-		if limit != nil {
-			*to = *limit
+	change(&e.Limits)
+	if e.Limits != before.Limits {
+		if err := c.canLimit(e.Limits); err != nil {
+			return err
 		}
 	}
 	if err := c.local.setEndpoint(e); err != nil {
@@ -55,7 +70,7 @@ func (d *Driver) SetLimits(endpoint string, egress, ingress *cluster.Rate) error
 		if !live || rec.Host != c.cfg.Self {
 			return errors.New("it has gone meanwhile")
 		}
-		rec.Egress, rec.Ingress = e.Egress, e.Ingress
+		rec.Limits = e.Limits
 		return tx.Put(rec)
 	})
 	if err != nil {
@@ -127,8 +142,7 @@ func (d *mirror) limit(snap *cluster.Snapshot, set map[string]link.Limits, look 
 	maps.DeleteFunc(set, func(id string, _ link.Limits) bool { return sandboxes[id] == "" })
 	for id, sandbox := range sandboxes {
 		e, _ := cluster.Get[cluster.Endpoint](snap, id)
-		egress, ingress := snap.Limits(e)
-		want := link.Limits{Egress: uint64(egress), Ingress: uint64(ingress)}
+		want := linkLimits(snap.Limits(e))
 		if set[id] == want && (!look || want == link.Limits{}) {
 			continue
 		}
@@ -144,6 +158,11 @@ func (d *mirror) limit(snap *cluster.Snapshot, set map[string]link.Limits, look 
 		set[id] = want
 	}
 	return failed
+}
+
+// linkLimits are limits as an interface has them.
+func linkLimits(l cluster.Limits) link.Limits {
+	return link.Limits{Egress: uint64(l.Egress), Ingress: uint64(l.Ingress), Lag: link.Lag{Delay: l.Delay.Duration(), Jitter: l.Jitter.Duration(), Loss: l.Loss.Share()}}
 }
 
 // sendings are what containers with an egress limit had sent at the last look, and whether that was too much, by

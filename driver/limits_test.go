@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -89,25 +90,35 @@ func TestLimitOfWhatIsGone(t *testing.T) {
 func TestSetLimits(t *testing.T) {
 	e := newEngine(t)
 	ep := e.run(e.user("blue"), "web")
-	rate := func(r cluster.Rate) *cluster.Rate { return &r }
 	for _, step := range []struct {
-		egress, ingress *cluster.Rate
-		want            [2]cluster.Rate
+		change func(*cluster.Limits)
+		want   cluster.Limits
 	}{
-		{rate(5e6), nil, [2]cluster.Rate{5e6, 0}},
-		{nil, rate(7e6), [2]cluster.Rate{5e6, 7e6}},
-		{rate(0), nil, [2]cluster.Rate{0, 7e6}},
+		{func(l *cluster.Limits) { l.Egress = 5e6 }, cluster.Limits{Egress: 5e6}},
+		{func(l *cluster.Limits) { l.Ingress = 7e6 }, cluster.Limits{Egress: 5e6, Ingress: 7e6}},
+		{func(l *cluster.Limits) { l.Egress = 0 }, cluster.Limits{Ingress: 7e6}},
+		{func(l *cluster.Limits) { l.Delay, l.Loss = 50_000, 10_000 }, cluster.Limits{Ingress: 7e6, Delay: 50_000, Loss: 10_000}},
 	} {
-		check(t, e.rig.SetLimits(ep, step.egress, step.ingress))
+		check(t, e.rig.SetLimits(ep, step.change))
 		rec, _ := cluster.Get[cluster.Endpoint](e.rig.replica.Snapshot(), ep)
 		e.rig.core.mu.Lock()
 		local := e.rig.core.local.endpoints[ep]
 		e.rig.core.mu.Unlock()
-		if got := [2]cluster.Rate{rec.Egress, rec.Ingress}; got != step.want || got != [2]cluster.Rate{local.Egress, local.Ingress} {
-			t.Errorf("on record %v, here %v and %v, want %v", got, local.Egress, local.Ingress, step.want)
+		if rec.Limits != step.want || rec.Limits != local.Limits {
+			t.Errorf("on record %v, here %v, want %v", rec.Limits, local.Limits, step.want)
 		}
 	}
-	if err := e.rig.SetLimits("nobody", rate(1e6), nil); err == nil {
+	e.rig.machine.mu.Lock()
+	e.rig.machine.noLag = link.ErrNoLag
+	e.rig.machine.mu.Unlock()
+	if err := e.rig.SetLimits(ep, func(l *cluster.Limits) { l.Jitter = 1000 }); !errors.Is(err, link.ErrNoLag) {
+		t.Errorf("a jitter that the kernel has nothing for: %v", err)
+	}
+	if rec, _ := cluster.Get[cluster.Endpoint](e.rig.replica.Snapshot(), ep); rec.Jitter != 0 {
+		t.Errorf("a jitter that was refused is on record: %v", rec.Limits)
+	}
+	check(t, e.rig.SetLimits(ep, func(l *cluster.Limits) { l.Delay, l.Loss = 0, 0 })) // what was there is taken away all the same
+	if err := e.rig.SetLimits("nobody", func(l *cluster.Limits) { l.Egress = 1e6 }); err == nil {
 		t.Error("no error for who is not here")
 	}
 }

@@ -53,6 +53,11 @@ func (d *networks) CreateNetwork(ctx context.Context, r *network.CreateNetworkRe
 	if err != nil {
 		return nil, err
 	}
+	if own == nil && !d.core.has(r.NetworkID) { // of other hosts' the containers here are named, which have no delay
+		if err := d.core.canLimit(o.limits); err != nil {
+			return nil, fmt.Errorf("a network with delay, jitter or loss: %w", err)
+		}
+	}
 	name, learnt := d.nameFor(r.NetworkID, pools, o, own)
 	if err := canEncrypt(d.core.replica.Snapshot(), d.core.cfg.Self, d.core.cfg.CannotEncrypt, name, o); err != nil {
 		return nil, err

@@ -49,7 +49,8 @@ type networkOptions struct {
 	multicast  bool
 	encrypted  bool
 	encap      string // "": as all are
-	replica    bool   // set by the agent when it makes a network of the cluster here
+	limits     cluster.Limits
+	replica    bool // set by the agent when it makes a network of the cluster here
 }
 
 // setters read one option each; their keys are all the known options.
@@ -72,8 +73,11 @@ var setters = map[string]func(*networkOptions, string) error{
 	},
 	"encap": setEncap,
 
-	cluster.OptEgress:  setRate(cluster.OptEgress),
-	cluster.OptIngress: setRate(cluster.OptIngress),
+	cluster.OptEgress:  setLimit(cluster.OptEgress),
+	cluster.OptIngress: setLimit(cluster.OptIngress),
+	cluster.OptDelay:   setLimit(cluster.OptDelay),
+	cluster.OptJitter:  setLimit(cluster.OptJitter),
+	cluster.OptLoss:    setLimit(cluster.OptLoss),
 
 	cluster.OptHostIPv4: setHostAddress(cluster.OptHostIPv4),
 	cluster.OptHostIPv6: setHostAddress(cluster.OptHostIPv6),
@@ -179,10 +183,10 @@ func setMulticast(o *networkOptions, v string) error {
 	return nil
 }
 
-// setRate only judges: hosts read the network's options.
-func setRate(name string) func(*networkOptions, string) error {
-	return func(_ *networkOptions, v string) error {
-		if _, err := cluster.ParseRate(v); err != nil {
+// setLimit is for one of cluster.LimitOptions. Hosts read the network's options.
+func setLimit(name string) func(*networkOptions, string) error {
+	return func(o *networkOptions, v string) error {
+		if err := o.limits.Set(name, v); err != nil {
 			return fmt.Errorf("option %s: %w", name, err)
 		}
 		return nil

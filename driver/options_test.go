@@ -11,7 +11,7 @@ func TestOptions(t *testing.T) {
 		`{}`: "",
 		`{"com.docker.network.generic":{"vnid":"16777215","mtu":"9000","encap":"vxlan","name":"blue","prefixlen":"24","hostsubnetlength":"6"}}`: "",
 		`{"com.docker.network.generic":{"com.docker.network.driver.mtu":"1400"},"com.docker.network.whatever":[1]}`:                             "",
-		`{"com.docker.network.generic":{"banana":"1"}}`:                               "known are com.docker.network.host_ipv4, com.docker.network.host_ipv6, egress, encap, encrypted, hostsubnetlength, ingress, isolate, mtu, multicast, name, prefixlen, prefixlen6, vnid",
+		`{"com.docker.network.generic":{"banana":"1"}}`:                               "known are com.docker.network.host_ipv4, com.docker.network.host_ipv6, delay, egress, encap, encrypted, hostsubnetlength, ingress, isolate, jitter, loss, mtu, multicast, name, prefixlen, prefixlen6, vnid",
 		`{"com.docker.network.generic":{"vnid":"16777216"}}`:                          "between 0 and 16777215",
 		`{"com.docker.network.generic":{"com.docker.network.host_ipv6":"192.0.2.1"}}`: "must be an IPv6 address",
 		`{"com.docker.network.generic":{"com.docker.network.host_ipv4":"127.0.0.1"}}`: "must be an IPv4 address",

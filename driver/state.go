@@ -64,8 +64,8 @@ type localEndpoint struct {
 	// Sandbox is libnetwork's key of the container's network namespace, a path, while
 	// Joined; "" if Docker told none.
 	Sandbox string
-	// Egress and Ingress are its own limits; 0: none.
-	Egress, Ingress cluster.Rate `json:",omitempty"`
+	// Limits are its own.
+	cluster.Limits
 	// Ports of the host that lead to it.
 	Ports   []ports.Binding
 	Created time.Time

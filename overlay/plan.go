@@ -105,8 +105,7 @@ func (m *plans) plan(snap *cluster.Snapshot, self cluster.NodeID, mode pipeline.
 // interface that the fast path passes by.
 func queued(snap *cluster.Snapshot, endpoint string) bool {
 	e, there := cluster.Get[cluster.Endpoint](snap, endpoint)
-	_, ingress := snap.Limits(e)
-	return there && ingress != 0
+	return there && snap.Limits(e).Ingress != 0
 }
 
 func (p Ports) equal(o Ports) bool {

@@ -73,8 +73,8 @@ func Endpoints(s *cluster.Snapshot) []api.Endpoint {
 			Addrs: e.Addrs, LinkLocal: e.LinkLocal, MAC: e.MAC, Host: s.HostName(e.Host),
 			Aliases: e.AllAliases(),
 		}
-		egress, ingress := s.Limits(e)
-		out.Egress, out.Ingress = egress.String(), ingress.String()
+		l := s.Limits(e)
+		out.Egress, out.Ingress, out.Delay, out.Jitter, out.Loss = l.Egress.String(), l.Ingress.String(), l.Delay.String(), l.Jitter.String(), l.Loss.String()
 		for i, n := range append([]string{e.Name}, e.AllAliases()...) {
 			if shared[[2]string{e.Network, n}] && (i == 0 || n != e.Name) {
 				out.Shared = append(out.Shared, n)

@@ -266,10 +266,15 @@ type fit struct {
 	limits link.Limits
 }
 
+// limits are as an interface has them.
+func limits(l cluster.Limits) link.Limits {
+	return link.Limits{Egress: uint64(l.Egress), Ingress: uint64(l.Ingress), Lag: link.Lag{Delay: l.Delay.Duration(), Jitter: l.Jitter.Duration(), Loss: l.Loss.Share()}}
+}
+
 // admit gives a client its way into the switch.
 func (k *Keeper) admit(ctx context.Context, r *wireguard.Room, c clients.Client) (wireguard.Way, error) {
 	host, peer := names(c.ID)
-	want := fit{k.cfg.MTU(c.Network), link.Limits{Egress: uint64(c.Egress), Ingress: uint64(c.Ingress)}}
+	want := fit{k.cfg.MTU(c.Network), limits(c.Limits)}
 	way := wireguard.Way{Port: peer, Addrs: c.Addrs}
 	if !k.cfg.Links.Exists(host) || !r.Has(peer) {
 		delete(k.attached, c.ID)

@@ -266,6 +266,15 @@ func (c containerThing) show(w io.Writer) error {
 			if p.Ingress != "" {
 				row("  gets at most\t%s", p.Ingress)
 			}
+			if p.Delay != "" {
+				row("  sends later by\t%s", p.Delay)
+			}
+			if p.Jitter != "" {
+				row("  more or less by\t%s", p.Jitter)
+			}
+			if p.Loss != "" {
+				row("  of that is lost\t%s", p.Loss)
+			}
 			if len(p.Aliases) > 0 {
 				row("  also called\t%s", several(p.Aliases))
 			}

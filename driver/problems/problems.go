@@ -21,7 +21,7 @@ func Of(d *driver.Driver, snap *cluster.Snapshot, self cluster.NodeID) []api.Pro
 // unlimited are containers that are not kept to their limits.
 func unlimited(d *driver.Driver) (list []api.Problem) {
 	for _, p := range d.Unlimited() {
-		list = append(list, api.Problem{Code: api.LimitFails, What: "a container's bandwidth is not limited as it should be: " + p, Do: "`tc qdisc` in the container and on the host shows what is there; `modprobe sch_tbf` if the kernel has no token bucket"})
+		list = append(list, api.Problem{Code: api.LimitFails, What: "a container's bandwidth is not limited as it should be: " + p, Do: "`tc qdisc` in the container and on the host shows what is there; `modprobe sch_tbf` if the kernel has no token bucket, and `modprobe sch_netem` if it has no delay"})
 	}
 	return list
 }

@@ -9,22 +9,30 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// Limits of a veth pair in bits per second; 0: none.
-type Limits struct{ Egress, Ingress uint64 }
+// Limits of a veth pair in bits per second; 0: none. Lag is what becomes of what the container sends.
+type Limits struct {
+	Egress, Ingress uint64
+	Lag             Lag
+}
 
-// limitHandle is by which a qdisc is known to be ours; others' stay as they are.
-var limitHandle = netlink.MakeHandle(0x6776, 0)
+// The handles by which a qdisc is known to be ours; others' stay as they are. The bucket of an interface with a lag has
+// another one: the kernel would take one of that handle for a qdisc that moves.
+var (
+	limitHandle  = netlink.MakeHandle(0x6776, 0)
+	lagHandle    = netlink.MakeHandle(lagMajor, 0)
+	behindHandle = netlink.MakeHandle(0x6778, 0)
+)
 
 // Limit shapes what passes a veth pair: name, in this namespace, sends what the container gets
 // (Ingress), and its peer in the namespace of file sandbox sends what the container does (Egress).
 // Each is a token bucket (tc-tbf(8)) of ten milliseconds, at least one packet of the largest size, before
-// which packets wait for a twentieth of a second at most. A qdisc that somebody else has set there stays, and is an error.
+// which packets wait for a twentieth of a second at most. The container's is behind its lag, if it has one. A qdisc that somebody else has set there stays, and is an error.
 func Limit(name, sandbox string, limits Limits) error {
 	host, err := netlink.LinkByName(name)
 	if err != nil {
 		return fmt.Errorf("limit %s: %w", name, mapErr(err))
 	}
-	if err := shape(&netlink.Handle{}, host, limits.Ingress); err != nil {
+	if err := shape(&netlink.Handle{}, host, limits.Ingress, Lag{}); err != nil {
 		return fmt.Errorf("limit what %s carries to its container: %w", name, err)
 	}
 	if host.Attrs().NetNsID == -1 { // what it has would not go with it
@@ -35,7 +43,7 @@ func Limit(name, sandbox string, limits Limits) error {
 		return fmt.Errorf("limit what comes by %s: %w", name, err)
 	}
 	defer done()
-	if err := shape(h, peer, limits.Egress); err != nil {
+	if err := shape(h, peer, limits.Egress, limits.Lag); err != nil {
 		return fmt.Errorf("limit what comes by %s: %w", name, err)
 	}
 	if err := pieces(h, peer, limits); err != nil {
@@ -57,38 +65,74 @@ func Received(name string) (uint64, error) {
 	return s.RxBytes, nil
 }
 
-// shape gives an interface a bucket of that rate, or takes it away.
-func shape(h *netlink.Handle, l netlink.Link, rate uint64) error {
+// shape gives an interface a bucket of that rate, behind that lag, or takes them away.
+func shape(h *netlink.Handle, l netlink.Link, rate uint64, lag Lag) error {
 	list, err := Dump(func() ([]netlink.Qdisc, error) { return h.QdiscList(l) })
 	if err != nil {
 		return err
 	}
-	var ours *netlink.Tbf
+	var has, behind netlink.Qdisc // ours
 	for _, q := range list {
-		a := q.Attrs()
-		switch tbf, is := q.(*netlink.Tbf); {
-		case a.Parent != netlink.HANDLE_ROOT || a.Handle == 0: // the kernel's own has no handle
-		case is && a.Handle == limitHandle:
-			ours = tbf
-		case rate != 0:
+		switch a := q.Attrs(); {
+		case a.Handle == 0: // the kernel's own
+		case a.Handle == behindHandle:
+			behind = q
+		case a.Parent != netlink.HANDLE_ROOT:
+		case a.Handle == limitHandle && q.Type() == "tbf" || a.Handle == lagHandle && q.Type() == "netem":
+			has = q
+		case rate != 0 || lag != Lag{}:
 			return fmt.Errorf("somebody else has set the qdisc %s there; take it away (tc qdisc del dev %s root), or the limit", q.Type(), l.Attrs().Name)
 		}
 	}
-	bytes := rate / 8
-	want := &netlink.Tbf{
-		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Handle: limitHandle, Parent: netlink.HANDLE_ROOT},
-		Rate:       bytes,
-		// netlink takes ticks of the kernel's clock for a burst.
-		Buffer: uint32(netlink.Xmittime(bytes, uint32(burst(bytes, l.Attrs().MTU)))),
-		Limit:  uint32(burst(bytes, l.Attrs().MTU) + bytes/20),
+	switch {
+	case rate == 0 && lag == Lag{} && has == nil:
+		return nil
+	case rate == 0 && lag == Lag{}:
+		return h.QdiscDel(has)
+	case lag == Lag{}:
+		return replace(h, has, tokens(l, rate, limitHandle, netlink.HANDLE_ROOT))
+	}
+	if err := CanLag(); err != nil { // what it may send holds all the same
+		return errors.Join(err, shape(h, l, rate, Lag{}))
+	}
+	if err := replace(h, has, lag.qdisc(l)); err != nil {
+		return err
+	}
+	if has == nil || has.Type() != "netem" {
+		behind = nil // it went with the qdisc whose it was
 	}
 	switch {
-	case rate == 0 && ours == nil:
-		return nil
-	case rate == 0:
-		return h.QdiscDel(ours)
-	case ours != nil && same(ours, want):
-		return nil
+	case rate != 0:
+		return replace(h, behind, tokens(l, rate, behindHandle, netlink.MakeHandle(lagMajor, 1)))
+	case behind != nil:
+		return h.QdiscDel(behind)
+	}
+	return nil
+}
+
+// tokens are a token bucket of that rate, bits a second.
+func tokens(l netlink.Link, rate uint64, handle, parent uint32) *netlink.Tbf {
+	bytes, mtu := rate/8, l.Attrs().MTU
+	return &netlink.Tbf{
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Handle: handle, Parent: parent},
+		Rate:       bytes,
+		// netlink takes ticks of the kernel's clock for a burst.
+		Buffer: uint32(netlink.Xmittime(bytes, uint32(burst(bytes, mtu)))),
+		Limit:  uint32(burst(bytes, mtu) + bytes/20),
+	}
+}
+
+// replace puts a qdisc in the place of one that is there, unless that is as it is to be.
+func replace(h *netlink.Handle, has, want netlink.Qdisc) error {
+	switch want := want.(type) {
+	case *netlink.Tbf:
+		if had, is := has.(*netlink.Tbf); is && same(had, want) {
+			return nil
+		}
+	case *netlink.Netem:
+		if had, is := has.(*netlink.Netem); is && sameLag(had, want) {
+			return nil
+		}
 	}
 	return h.QdiscReplace(want)
 }

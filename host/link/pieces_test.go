@@ -9,7 +9,7 @@ import (
 	"github.com/grapevine-net/grapevine/host/link/linktest"
 )
 
-// The container's TCP hands no more at once to its interface than the bucket takes.
+// The container's TCP hands no more at once to its interface than the bucket takes, and what is lost is lost packet by packet.
 func TestPieces(t *testing.T) {
 	host, box := linktest.New(t), linktest.New(t)
 	sandbox := fmt.Sprintf("/proc/self/fd/%d", box.FD())
@@ -23,8 +23,8 @@ func TestPieces(t *testing.T) {
 			list, err := netlink.LinkList()
 			ok(t, err)
 			for _, l := range list {
-				if a := l.Attrs(); l.Type() == "veth" && a.GSOMaxSize != step.size {
-					t.Errorf("%d bit/s: at once %d bytes, want %d", step.egress, a.GSOMaxSize, step.size)
+				if a := l.Attrs(); l.Type() == "veth" && (a.GSOMaxSize != step.size || a.GSOMaxSegs != gsoMaxSegs) {
+					t.Errorf("%d bit/s: at once %d bytes, %d segments, want %d", step.egress, a.GSOMaxSize, a.GSOMaxSegs, step.size)
 				}
 			}
 		})

@@ -13,6 +13,7 @@ type Links interface {
 	Veth(host, peer string, mac net.HardwareAddr, mtu int, alias string) error
 	SetMTU(host, sandbox string, mtu int) error
 	Limit(host, sandbox string, limits link.Limits) error
+	CanLag() error
 	Received(host string) (bytes uint64, err error)
 	Delete(host string) error
 	Exists(name string) bool
@@ -44,6 +45,9 @@ func (kernelLinks) SetMTU(host, sandbox string, mtu int) error {
 func (kernelLinks) Limit(host, sandbox string, limits link.Limits) error {
 	return link.Limit(host, sandbox, limits)
 }
+
+// CanLag implements Links.
+func (kernelLinks) CanLag() error { return link.CanLag() }
 
 func (kernelLinks) Received(host string) (uint64, error) { return link.Received(host) }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	hostlink "github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/tests/lab"
 )
 
@@ -67,6 +68,9 @@ func RunChanges(t *testing.T, opts lab.Options, some func(change string) bool, f
 func condition(opts lab.Options, some func(string) bool, name string) (bool, error) {
 	if change, is := strings.CutPrefix(name, "change:"); is {
 		return some == nil || some(change), nil
+	}
+	if name == "netem" { // whether kernels can delay packets: Debian's User-Mode Linux can
+		return opts.Kind == lab.UML || hostlink.CanLag() == nil, nil
 	}
 	if name != "machine" {
 		return false, fmt.Errorf("unknown condition %s", name)

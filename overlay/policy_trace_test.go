@@ -462,6 +462,13 @@ var noted = regexp.MustCompile(`ct\(commit,zone=26486,mark=(0|0x[0-9a-f]+)/0xfff
 // judge asks the switch what becomes of a packet.
 func (w *tracer) judge(t *rapid.T, c policyPacket) (string, string) {
 	packet, state := c.text(w.port)
+	return w.trace(t, packet, state)
+}
+
+func (w *tracer) trace(t interface {
+	Fatal(...any)
+	Fatalf(string, ...any)
+}, packet, state string) (string, string) {
 	var answer struct {
 		Result string
 		Error  any
@@ -598,6 +605,47 @@ func TestPolicyEchoes(t *testing.T) {
 		}
 		if err := b.ApplyBundle(t.Context(), pipeline.Diff(with, without).Lines()); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// TestPolicyErrorsOfOthers: an ICMP error is judged by the connection that it is about. So who has rules for what he sends sends
+// them about his own alone, whoever called whom: about others' he would send what they may, and where.
+func TestPolicyErrorsOfOthers(t *testing.T) {
+	b, port := sceneSwitch(t, pipeline.HeaderBits)
+	w := tracer{port: port, compiler: &pipeline.Compiler{}}
+	w.dial(t, b)
+	in := policyFor(port)
+	in.Policy.Rules = []pipeline.PolicyRule{
+		{ID: 1, Direction: pipeline.Egress, Action: pipeline.Accept, Subjects: []uint32{4000000000}, Priority: 2, AnyPeer: true, AnyPort: true},
+		{ID: 2, Direction: pipeline.Egress, Action: pipeline.Drop, Subjects: []uint32{1}, Priority: 1, AnyPeer: true, AnyPort: true},
+	}
+	flows, err := pipeline.Compile(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.ApplyBundle(t.Context(), pipeline.Diff(nil, flows).Lines()); err != nil {
+		t.Fatal(err)
+	}
+	const settled = "ct_mark=0x1ffff"
+	for _, f := range []struct {
+		proto, source, head, ct  string
+		own, outside, other, far string
+	}{
+		{"icmp", "nw_src", ",nw_dst=%s,icmp_type=3,icmp_code=3", "ct_nw_", "10.128.0.7", "198.51.100.9", "10.128.0.8", "10.128.2.9"},
+		{"icmp6", "ipv6_src", ",ipv6_dst=%s,icmpv6_type=1,icmpv6_code=4", "ct_ipv6_", "fd00:1::7", "2001:db8::9", "fd00:1::8", "fd00:1::2:9"},
+	} {
+		for _, c := range []struct{ to, from, at, want string }{
+			{f.outside, f.own, f.outside, "passes"}, {f.outside, f.outside, f.own, "passes"}, {f.far, f.far, f.own, "passes"},
+			{f.outside, f.other, f.outside, "dropped"}, {f.outside, f.outside, f.other, "dropped"}, {f.far, f.far, f.other, "dropped"}, {f.far, f.other, f.far, "dropped"},
+		} {
+			for _, state := range []string{"trk,rel", "trk,rel,rpl"} {
+				packet := fmt.Sprintf("%s,in_port=%d,dl_src=02:42:00:00:00:61,dl_dst=%s,ct_state=0x21,%s,%ssrc=%s,%sdst=%s,ct_nw_proto=6,ct_tp_src=40000,ct_tp_dst=80,nw_ttl=64,%s=%s"+f.head,
+					f.proto, port["gva"], pipeline.RouterMAC, settled, f.ct, c.from, f.ct, c.at, f.source, f.own, c.to)
+				if got, trace := w.trace(t, packet, state); got != c.want {
+					t.Errorf("an error to %s about %s to %s, %s: the switch does %q, want %q\n%s", c.to, c.from, c.at, state, got, c.want, trace)
+				}
+			}
 		}
 	}
 }

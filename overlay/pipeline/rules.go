@@ -213,6 +213,7 @@ func policyStages(c *compiler) {
 			c.add(Commit, priority, object{}, m.proto(f.proto), act...)
 		}
 	}
+	c.errors()
 	c.add(Commit, 300, object{}, match{}.ctState("+rel+trk"), goTo(EgressCount))
 	if c.in.hints() { // its first packet was counted by the fast path
 		commit(297, match{}.ctState("+new+trk").reg(regHanded, 1), begun, epochs, out, in)
@@ -250,6 +251,27 @@ func policyStages(c *compiler) {
 		commit(priority, m.reg(regJudgeEgress, 0).reg(regJudgeIngress, 1), first, epochs, in)
 	}
 	c.add(Commit, 0, object{}, match{}, goTo(EgressCount))
+}
+
+// errors is for ICMP errors, which are judged by the connections that they are about: who has rules for what he sends says
+// nothing about those of others, by which he would send what he likes to where his rules do not let him.
+func (c *compiler) errors() {
+	for _, g := range c.in.Policy.Guards {
+		for _, a := range g.Addrs {
+			if !g.Egress {
+				continue
+			}
+			from := match{}.ipSrc(host(a)).ctState("+rel-inv+trk")
+			for field, end := range map[field]string{fieldCTSrc: "src", fieldCTDst: "dst"} {
+				name := "ct_nw_"
+				if a.Is6() {
+					name = "ct_ipv6_"
+				}
+				c.add(Commit, 320, endpointObject(g.Endpoint), from.with(field, "%s%s=%s", name, end, prefixText(host(a))), goTo(EgressCount))
+			}
+			c.drop(Commit, 310, DropInvalid, from)
+		}
+	}
 }
 
 // The ports of callers, as Linux chooses them (ip_local_port_range), and of those who are called.

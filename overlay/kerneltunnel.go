@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
@@ -25,10 +26,16 @@ type KernelTunnel struct {
 	// Inside, if set, says whether packets go to other hosts' VTEPs inside what encrypts as well, from and to another address
 	// than Source: the kernel chooses it then.
 	Inside func() bool
+	// InsideAddr is that other address. If it is of another family than the hosts', what comes to it has a port of its own:
+	// see [pipeline.Input.InsidePort].
+	InsideAddr netip.Addr
 }
 
 // TunnelPort is the tunnel's port in the bridge.
 const TunnelPort = link.Tunnel
+
+// InsidePort is the one by which comes what is for the host's address inside what encrypts.
+const InsidePort = link.TunnelInside
 
 // device is how Open vSwitch calls the interface that it makes for all of its ports of the kind and
 // a UDP port.
@@ -37,23 +44,51 @@ func (t KernelTunnel) device() string { return t.Kind.System(t.UDPPort, t.V6) }
 // remade is how long Open vSwitch may take to make its interface.
 const remade = 2 * time.Second
 
-// Ensure makes the port in the bridge, anew if the interface behind it was deleted: of that
-// Open vSwitch takes no notice, and says of the port that all is well.
-func (t KernelTunnel) Ensure(ctx context.Context) (string, error) {
-	want := ovs.PortSpec{Name: TunnelPort, Type: t.Kind.PortType(t.V6), Role: roleTunnel, Options: map[string]string{"remote_ip": "flow", "key": "flow"}}
+// ports are those of the bridge that there are to be.
+func (t KernelTunnel) ports() []ovs.PortSpec {
+	options := map[string]string{"remote_ip": "flow", "key": "flow"}
 	if t.Kind.Ports() {
-		want.Options["dst_port"] = strconv.FormatUint(uint64(t.UDPPort), 10)
+		options["dst_port"] = strconv.FormatUint(uint64(t.UDPPort), 10)
 	}
-	if t.Source.IsValid() && (t.Inside == nil || !t.Inside()) {
-		want.Options["local_ip"] = t.Source.String()
+	here := func(name string, at netip.Addr) ovs.PortSpec {
+		own := maps.Clone(options)
+		if at.IsValid() {
+			own["local_ip"] = at.String()
+		}
+		return ovs.PortSpec{Name: name, Type: t.Kind.PortType(t.V6), Role: roleTunnel, Options: own}
 	}
+	inside := t.Inside != nil && t.Inside()
+	switch {
+	case !inside:
+		return []ovs.PortSpec{here(TunnelPort, t.Source)}
+	case t.V6 || !t.InsideAddr.IsValid():
+		return []ovs.PortSpec{here(TunnelPort, netip.Addr{})}
+	}
+	return []ovs.PortSpec{here(TunnelPort, netip.Addr{}), here(InsidePort, t.InsideAddr)}
+}
+
+// Ensure makes the ports in the bridge, anew if the interface behind them was deleted: of that
+// Open vSwitch takes no notice, and says of them that all is well.
+func (t KernelTunnel) Ensure(ctx context.Context) (string, error) {
 	state, err := t.Bridge.State(ctx)
 	if err != nil {
 		return "", err
 	}
-	p := state.Ports[TunnelPort]
-	if p.Type != want.Type || !maps.Equal(p.Options, want.Options) || p.Error != "" {
-		_, err = t.Bridge.SetPorts(ctx, []ovs.PortSpec{want}, nil)
+	want, whole := t.ports(), true
+	var add []ovs.PortSpec
+	var del, all []string
+	for _, w := range want {
+		p := state.Ports[w.Name]
+		if p.Type != w.Type || !maps.Equal(p.Options, w.Options) || p.Error != "" {
+			add = append(add, w)
+		}
+		all, whole = append(all, w.Name), whole && p.OFPort != 0
+	}
+	if _, there := state.Ports[InsidePort]; there && !slices.Contains(all, InsidePort) {
+		del = append(del, InsidePort)
+	}
+	if len(add)+len(del) > 0 {
+		_, err = t.Bridge.SetPorts(ctx, add, del)
 		return TunnelPort, err
 	}
 	if t.Bridge.Datapath != ovs.Kernel {
@@ -65,14 +100,14 @@ func (t KernelTunnel) Ensure(ctx context.Context) (string, error) {
 		return TunnelPort, nil
 	case err == nil:
 		return TunnelPort, link.Up(t.device())
-	case !errors.Is(err, link.ErrNotFound) || p.OFPort == 0:
+	case !errors.Is(err, link.ErrNotFound) || !whole:
 		return TunnelPort, nil
 	}
 	// One after the other: otherwise the switch keeps what it has.
-	if _, err := t.Bridge.SetPorts(ctx, nil, []string{TunnelPort}); err != nil {
+	if _, err := t.Bridge.SetPorts(ctx, nil, all); err != nil {
 		return TunnelPort, err
 	}
-	if _, err := t.Bridge.SetPorts(ctx, []ovs.PortSpec{want}, nil); err != nil {
+	if _, err := t.Bridge.SetPorts(ctx, want, nil); err != nil {
 		return TunnelPort, err
 	}
 	for end := time.Now().Add(remade); ; sleep(ctx, 20*time.Millisecond) {

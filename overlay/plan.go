@@ -16,6 +16,7 @@ import (
 // Ports are the OpenFlow ports of the bridge; 0 is none. Endpoints is by endpoint ID.
 type Ports struct {
 	Tunnel, Gateway uint32
+	Inside          uint32 // the tunnel's for what encrypts, 0 if that comes by Tunnel
 	GatewayMAC      net.HardwareAddr
 	Endpoints       map[string]uint32
 }
@@ -81,7 +82,7 @@ func (m *plans) plan(snap *cluster.Snapshot, self cluster.NodeID, mode pipeline.
 	}
 	p := &planner{ground: m.ground, snap: snap, self: self, local: localEndpoints(snap, self), problems: m.ground.problems(), in: pipeline.Input{
 		Round: pipeline.Round, Tunnel: mode,
-		TunnelPort: ports.Tunnel, GatewayPort: ports.Gateway, GatewayMAC: ports.GatewayMAC,
+		TunnelPort: ports.Tunnel, InsidePort: ports.Inside, GatewayPort: ports.Gateway, GatewayMAC: ports.GatewayMAC,
 		VTEP: m.ground.self, Host: m.ground.host, VTEPs: m.ground.vteps, Subnets: m.ground.subnets, Routes: m.ground.routes, Encrypted: m.ground.secret,
 	}}
 	p.endpoints(ports.Endpoints)
@@ -109,7 +110,7 @@ func queued(snap *cluster.Snapshot, endpoint string) bool {
 }
 
 func (p Ports) equal(o Ports) bool {
-	return p.Tunnel == o.Tunnel && p.Gateway == o.Gateway && slices.Equal(p.GatewayMAC, o.GatewayMAC) && maps.Equal(p.Endpoints, o.Endpoints)
+	return p.Tunnel == o.Tunnel && p.Inside == o.Inside && p.Gateway == o.Gateway && slices.Equal(p.GatewayMAC, o.GatewayMAC) && maps.Equal(p.Endpoints, o.Endpoints)
 }
 
 // concerns reports whether a record has a say in the flows of a host beside the ground: an endpoint's on this host, or a hearer's.

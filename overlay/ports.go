@@ -108,7 +108,7 @@ func (r *reconciler) wantedPorts(snap *cluster.Snapshot, why reason, detached ma
 	if err != nil {
 		return nil, nil, err
 	}
-	wanted := map[string]bool{r.tunnel: true}
+	wanted := map[string]bool{r.tunnel: true, InsidePort: r.cfg.Mode == pipeline.Metadata} // which the tunnel sees to
 	if _, there := r.ports[r.tunnel]; !there && r.tunnel != "" {
 		add = append(add, ovs.PortSpec{Name: r.tunnel, Role: roleTunnel})
 	}
@@ -197,7 +197,7 @@ func (r *reconciler) gatewayPort(ctx context.Context, mtu int, lost bool) (made 
 
 // planPorts is the OpenFlow ports as Plan wants them.
 func (r *reconciler) planPorts() Ports {
-	p := Ports{Tunnel: r.ports[r.tunnel].OFPort, Endpoints: map[string]uint32{}}
+	p := Ports{Tunnel: r.ports[r.tunnel].OFPort, Inside: r.ports[InsidePort].OFPort, Endpoints: map[string]uint32{}}
 	if r.cfg.Gateway != nil {
 		p.Gateway, p.GatewayMAC = r.ports[r.cfg.Gateway.PortName()].OFPort, r.cfg.Gateway.MAC()
 	}

@@ -4,16 +4,17 @@ import "strings"
 
 // Names of grapevine's interfaces, whichever room makes them.
 const (
-	Ours       = "gv"       // begins the names of all but the last three kinds
-	Bridge     = "gvbr0"    // in whichever Open vSwitch is used
-	Gateway    = "gv0"      // the host's own port of the bridge
-	Tunnel     = "gvtun"    // the port of the bridge to other hosts
-	TunnelPeer = "gvtunx"   // its other end with the userspace datapath, where packets from the underlay go in
-	VXLAN      = "gvvxlan"  // the VXLAN device of the userspace datapath
-	Geneve     = "gvgeneve" // the Geneve device of it
-	GRE        = "gvgre"    // the GRE device of it
-	WireGuard  = "gvwg"     // the device that encrypts what goes to other hosts
-	WireGuard2 = "gvwg2"    // the one that does while keys change
+	Ours         = "gv"       // begins the names of all but the last three kinds
+	Bridge       = "gvbr0"    // in whichever Open vSwitch is used
+	Gateway      = "gv0"      // the host's own port of the bridge
+	Tunnel       = "gvtun"    // the port of the bridge to other hosts
+	TunnelInside = "gvtun6"   // the same for what comes inside what encrypts, with the kernel's datapath
+	TunnelPeer   = "gvtunx"   // its other end with the userspace datapath, where packets from the underlay go in
+	VXLAN        = "gvvxlan"  // the VXLAN device of the userspace datapath
+	Geneve       = "gvgeneve" // the Geneve device of it
+	GRE          = "gvgre"    // the GRE device of it
+	WireGuard    = "gvwg"     // the device that encrypts what goes to other hosts
+	WireGuard2   = "gvwg2"    // the one that does while keys change
 
 	Clients = "gvwgc" // the device by which clients come, in a sandbox of its own
 

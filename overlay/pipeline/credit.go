@@ -49,7 +49,11 @@ func Credit(in Input, flows []Flow, t Tally) []Count {
 	toGateway, fromGateway := total(maps.Values(t.ToGateway)), total(maps.Values(t.FromGateway))
 	add(Classify, 0, match{}, sent)
 	add(Classify, 100, match{}.inPort(in.GatewayPort), fromGateway)
-	add(Classify, 100, match{}.inPort(in.TunnelPort), outOf)
+	inside := t.inside(in)
+	add(Classify, 100, match{}.inPort(in.TunnelPort), without(outOf, inside))
+	if in.InsidePort != 0 {
+		add(Classify, 100, match{}.inPort(in.InsidePort), inside)
+	}
 	settled, marked, begun := creditSettled(in, t, add)
 	all := sum(sum(sent, outOf), fromGateway)
 	for _, s := range []Stage{ARPResponder, NDReply, Service} {
@@ -87,7 +91,7 @@ func Credit(in Input, flows []Flow, t Tally) []Count {
 		add(Forwarding, byLength(r.Prefix, 1), match{}.ipDst(r.Prefix), t.Into[r.Prefix])
 	}
 	for _, v := range in.VTEPs {
-		add(TunnelSource, 100, c.fromVTEP(v), vtep[v.Addr])
+		add(in.source(v), 100, c.fromVTEP(v), vtep[v.Addr])
 	}
 	add(VNIDCheck, 200, match{}.reg(regSrcVNID, 0), t.FromVNID0)
 	add(VNIDCheck, 190, match{}.reg(regDstVNID, 0), t.OnlyToOf0)
@@ -107,6 +111,20 @@ func Credit(in Input, flows []Flow, t Tally) []Count {
 		out[i] = credit[f.key()]
 	}
 	return out
+}
+
+// inside is what came out of the tunnel by its port for what encrypts.
+func (t Tally) inside(in Input) (n Count) {
+	stage := map[netip.Addr]Stage{}
+	for _, v := range in.VTEPs {
+		stage[v.Addr] = in.source(v)
+	}
+	for _, r := range in.Routes {
+		if stage[r.VTEP] == TunnelInside {
+			n = sum(n, t.OutOf[r.Prefix])
+		}
+	}
+	return n
 }
 
 // creditGateway is what is the gateway's alone of Credit.

@@ -41,6 +41,9 @@ type Input struct {
 	Tunnel TunnelMode
 	// TunnelPort and GatewayPort are OpenFlow ports; 0: there is none yet.
 	TunnelPort, GatewayPort uint32
+	// InsidePort is another port of the tunnel, by which comes what is for this host's address inside what encrypts, and from there;
+	// 0: it comes by TunnelPort. Metadata only.
+	InsidePort uint32
 	// GatewayMAC is the host's own MAC on the gateway port.
 	GatewayMAC net.HardwareAddr
 	// VXLANPort is the cluster's UDP port for VXLAN; endpoints may not send to it

@@ -11,6 +11,7 @@ type Stage uint8
 // in the switch.
 const (
 	Classify      Stage = 0
+	TunnelInside  Stage = 5
 	TunnelSource  Stage = 10
 	SpoofGuard    Stage = 20
 	ARPResponder  Stage = 30
@@ -50,6 +51,7 @@ type stageInfo struct {
 // stages is the pipeline, in order.
 var stages = []stageInfo{
 	{Classify, "classify", "by port: tunnel, gateway or endpoint; VLAN-tagged frames are dropped"},
+	{TunnelInside, "tunnel-inside", "the same as tunnel-source, of VTEPs inside what encrypts, if their packets come by a port of their own: no flow looks at addresses of both families, which the kernel's datapath would not take"},
 	{TunnelSource, "tunnel-source", "only known VTEPs; loads the VTEP's index and the VNID that the packet carries"},
 	{SpoofGuard, "spoof-guard", "endpoints: port, MAC and address (IP and ARP; of IPv6 link-local ones, neighbour solicitations only; with --link-local-ip also what is for one), loads the VNID; tunnel: the source is in a range of that VTEP and VNID; gateway: the source is no container"},
 	{ARPResponder, "arp-responder", "ARP and IPv6 neighbour discovery: answers for every address of a known prefix, and every --link-local-ip of the asker's network, with the router's MAC, except to its own holder; no other neighbour discovery gets further"},

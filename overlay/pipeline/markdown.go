@@ -43,7 +43,9 @@ func writeDrawing(b *strings.Builder) {
 		}
 		switch {
 		case s.Stage == Classify:
-			fmt.Fprintf(b, "    s%d -- tunnel --> s%d\n    s%d -- others --> s%d\n", Classify, TunnelSource, Classify, SpoofGuard)
+			fmt.Fprintf(b, "    s%d -- tunnel --> s%d\n    s%d -- tunnel, inside --> s%d\n    s%d -- others --> s%d\n", Classify, TunnelSource, Classify, TunnelInside, Classify, SpoofGuard)
+		case s.Stage == TunnelInside:
+			fmt.Fprintf(b, "    s%d -- unknown --> s%d\n    s%d --> s%d\n", TunnelInside, TunnelSource, TunnelInside, SpoofGuard)
 		case s.Stage == IngressRules:
 			fmt.Fprintf(b, "    s%d --> s%d\n", IngressRules, Commit)
 			for _, rules := range []Stage{EgressPolicy, EgressRules, IngressPolicy, IngressRules} {
@@ -128,7 +130,8 @@ gateway only, and answers by the network that it was spoken to on. Endpoints nei
 from nor to these addresses, and a host is known by its own only.
 
 With the kernel datapath the tunnel is an OVS port and the VNID and the VTEP are
-tunnel metadata. With the userspace datapath it is an ordinary device, and the
+tunnel metadata. Where networks are encrypted and hosts are at addresses of IPv4 there is a second
+port, for what comes from VTEPs inside what encrypts, which have addresses of IPv6. With the userspace datapath it is an ordinary device, and the
 frame itself carries them, in both directions: source MAC 02:00:00 + VNID (24
 bits), destination MAC 02:01 + index of the remote VTEP (32 bits). Both MACs mean
 nothing else, since the delivering host sets them anew.

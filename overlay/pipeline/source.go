@@ -13,6 +13,10 @@ func classify(c *compiler) {
 	if c.in.TunnelPort != 0 {
 		c.add(Classify, 100, object{}, match{}.inPort(c.in.TunnelPort), load(regClass, classTunnel), goTo(TunnelSource))
 	}
+	if c.in.InsidePort != 0 {
+		c.add(Classify, 100, object{}, match{}.inPort(c.in.InsidePort), load(regClass, classTunnel), goTo(TunnelInside))
+		c.add(TunnelInside, 0, object{}, match{}, goTo(TunnelSource)) // which drops and counts it
+	}
 	if c.in.GatewayPort != 0 {
 		c.add(Classify, 100, object{}, match{}.inPort(c.in.GatewayPort), load(regClass, classGateway), goTo(SpoofGuard))
 	}
@@ -30,9 +34,19 @@ func tunnelSource(c *compiler) {
 		if v.Secure {
 			act = append(act, load(regSecure, 1))
 		}
-		c.add(TunnelSource, 100, vtepObject(v.Addr), c.fromVTEP(v), append(act, goTo(SpoofGuard))...)
+		c.add(c.in.source(v), 100, vtepObject(v.Addr), c.fromVTEP(v), append(act, goTo(SpoofGuard))...)
 	}
 	c.drop(TunnelSource, 0, DropUnknownVTEP, match{})
+}
+
+// source is the stage that lets in what a VTEP sent. Those of two families are not looked for in one: Open vSwitch has a packet's
+// flow in the datapath look at all that a stage looks at, and the kernel refuses a flow (EINVAL) that looks at a tunnel's addresses
+// of IPv4 and of IPv6. Each packet of such a flow would go through ovs-vswitchd.
+func (in Input) source(v VTEP) Stage {
+	if v.Secure && in.InsidePort != 0 {
+		return TunnelInside
+	}
+	return TunnelSource
 }
 
 // fromVTEP matches what a VTEP sent. Behind the source's first byte may be a Hint.

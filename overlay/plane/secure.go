@@ -81,10 +81,16 @@ func (t secureTunnel) shut(ctx context.Context) error {
 		return t.plane.tunnel.Remove(ctx)
 	}
 	state, err := t.plane.Bridge.State(ctx)
-	if _, there := state.Ports[overlay.TunnelPort]; err != nil || !there {
+	var there []string
+	for _, name := range []string{overlay.TunnelPort, overlay.InsidePort} {
+		if _, ok := state.Ports[name]; ok {
+			there = append(there, name)
+		}
+	}
+	if err != nil || len(there) == 0 {
 		return err
 	}
-	_, err = t.plane.Bridge.SetPorts(ctx, nil, []string{overlay.TunnelPort})
+	_, err = t.plane.Bridge.SetPorts(ctx, nil, there)
 	return err
 }
 

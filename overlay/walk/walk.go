@@ -191,11 +191,14 @@ func entryOf(in pipeline.Input, p Packet) (string, error) {
 			return "", fmt.Errorf("the switch has no tunnel")
 		}
 		if in.Tunnel == pipeline.Metadata {
-			field := "tun_src"
+			field, port := "tun_src", in.TunnelPort
 			if p.VTEP.Is6() {
 				field = "tun_ipv6_src"
 			}
-			return fmt.Sprintf("in_port=%d,tun_id=%d,%s=%s,dl_src=%s,dl_dst=%s", in.TunnelPort, p.VNID, field, p.VTEP, pipeline.RouterMAC, pipeline.RouterMAC), nil
+			if in.InsidePort != 0 && slices.ContainsFunc(in.VTEPs, func(v pipeline.VTEP) bool { return v.Secure && v.Addr == p.VTEP }) {
+				port = in.InsidePort
+			}
+			return fmt.Sprintf("in_port=%d,tun_id=%d,%s=%s,dl_src=%s,dl_dst=%s", port, p.VNID, field, p.VTEP, pipeline.RouterMAC, pipeline.RouterMAC), nil
 		}
 		for _, v := range in.VTEPs {
 			if v.Addr == p.VTEP {

@@ -73,7 +73,7 @@ func (c *compiler) add(s Stage, priority int, o object, m match, act ...string) 
 
 // pass adds the flow that lets the rest go on to the next stage.
 func (c *compiler) pass(s Stage) {
-	c.add(s, 0, object{}, match{}, goTo(s.next()))
+	c.add(s, otherwise, object{}, match{}, goTo(s.next()))
 }
 
 // drop adds a flow that drops for a reason.
@@ -83,15 +83,29 @@ func (c *compiler) drop(s Stage, priority int, r Reason, m match) {
 
 // passThrough is the empty stages, and the way by the stages of policy.
 func passThrough(c *compiler) {
-	c.add(Conntrack, 0, object{}, match{}, goTo(EgressPolicy))
-	c.add(EgressPolicy, 0, object{}, match{}, goTo(Service))
+	c.add(Conntrack, otherwise, object{}, match{}, goTo(EgressPolicy))
+	c.add(EgressPolicy, otherwise, object{}, match{}, goTo(Service))
 	c.pass(Service)
-	c.add(IngressPolicy, 0, object{}, match{}, goTo(Output))
+	c.add(IngressPolicy, otherwise, object{}, match{}, goTo(Output))
 }
 
-// byLength orders ranges by prefix length, the longest first, with room for three
-// flows per length: base + 3*length + extra (0, 1 or 2).
-func byLength(p netip.Prefix, extra int) int { return 1000 + 3*p.Bits() + extra }
+// byLength is the priority of a range, by its length, the longest first, between what a stage has for single addresses and
+// what it has for the rest.
+func byLength(p netip.Prefix, kind int) int { return ranges + rangeKinds*p.Bits() + kind }
+
+// The kinds of flows of a range, the last first.
+const (
+	rangeElse   = iota // dropped, and counted as the range's, or as the subnet's
+	rangeWay           // let in from the range's VTEP; sent to it
+	rangeSecure        // what is of an encrypted network, sent to it
+	rangeKinds
+)
+
+// ranges is the priority of the shortest range, which has length 0; the longest has rangeKinds*128 more.
+const ranges = 1000
+
+// otherwise is the priority of what no other flow of a stage matches.
+const otherwise = 0
 
 // unite leaves one flow for each key, and says how often more it was asked for. It fails
 // if objects ask for different actions, but for conjunctions, of which the flow has all. Of

@@ -6,6 +6,12 @@ import (
 	"slices"
 )
 
+// The priorities of exit-way.
+const (
+	exitWayAnswer = 200 // to who came in by this host
+	exitWayOut    = 100 // by the host that holds the address
+)
+
 // Exit says from which host a network's endpoints reach the outside: all of them, from all hosts, by the
 // address of that one. Without a host that has it nothing of theirs leaves, and nothing leaves with
 // another address. Hosts of the cluster are spoken to as ever.
@@ -79,7 +85,7 @@ func (c *compiler) ownHost(way Stage) {
 		return
 	}
 	for _, a := range c.in.Own {
-		c.add(way, 130, object{}, match{}.reg(regClass, classEndpoint).reg(regInternal, 0).ipDst(host(a)), c.toGatewayBy(HostGuard)...)
+		c.add(way, outwardOwn, object{}, match{}.reg(regClass, classEndpoint).reg(regInternal, 0).ipDst(host(a)), c.toGatewayBy(HostGuard)...)
 	}
 }
 
@@ -94,21 +100,21 @@ func (c *compiler) exitFrom(way Stage) {
 		}
 	}
 	if tracked {
-		c.drop(ExitWay, 0, DropNoEgress, match{})
+		c.drop(ExitWay, otherwise, DropNoEgress, match{})
 	}
 }
 
 // exit leads what matches, of one family, to its gateway.
 func (c *compiler) exit(way Stage, e Exit, f family, m match) {
 	if e.here(c) && e.has(f) {
-		c.add(way, 120, vnidObject(e.VNID), m, c.toGateway()...)
+		c.add(way, outwardExit, vnidObject(e.VNID), m, c.toGateway()...)
 		return
 	}
-	s, priority := way, 120
+	s, priority := way, outwardExit
 	if e.tracks(c) {
-		c.add(way, 120, vnidObject(e.VNID), m, fmt.Sprintf("ct(table=%d,zone=%d)", ExitWay, exitZone))
-		c.add(ExitWay, 200, vnidObject(e.VNID), m.ctState("+rpl+trk"), c.toGateway()...)
-		s, priority = ExitWay, 100
+		c.add(way, outwardExit, vnidObject(e.VNID), m, fmt.Sprintf("ct(table=%d,zone=%d)", ExitWay, exitZone))
+		c.add(ExitWay, exitWayAnswer, vnidObject(e.VNID), m.ctState("+rpl+trk"), c.toGateway()...)
+		s, priority = ExitWay, exitWayOut
 	}
 	switch {
 	case e.Unknown:
@@ -134,9 +140,9 @@ func exitIn(c *compiler) {
 				continue
 			}
 			for _, m := range e.from(tunnel.reg(regSrcVNID, e.VNID), f) {
-				c.add(Forwarding, 2910, vnidObject(e.VNID), m, c.toGateway()...)
+				c.add(Forwarding, forwardingExitOut, vnidObject(e.VNID), m, c.toGateway()...)
 				if len(c.in.Exposed) > 0 { // fragments of who has an exposed port as well are looked up there
-					c.add(ExposeBack, 275, vnidObject(e.VNID), m, c.toGateway()...)
+					c.add(ExposeBack, exposeBackExit, vnidObject(e.VNID), m, c.toGateway()...)
 				}
 			}
 		}
@@ -162,11 +168,11 @@ func exitAnswers(c *compiler) {
 					continue
 				}
 				if e.tracks(c) && !(e.here(c) && e.has(familyOf(a))) {
-					c.add(Forwarding, 3050, endpointObject(p.Endpoint), match{}.reg(regClass, classGateway).ipDst(host(a)), fmt.Sprintf("ct(commit,table=%d,zone=%d)", Noted, exitZone))
+					c.add(Forwarding, forwardingExitIn, endpointObject(p.Endpoint), match{}.reg(regClass, classGateway).ipDst(host(a)), fmt.Sprintf("ct(commit,table=%d,zone=%d)", Noted, exitZone))
 					c.noted(p, a)
 				}
 				if e.remote(c) && e.has(familyOf(a)) {
-					c.add(SpoofGuard, 405, vnidObject(e.VNID), tunnel.reg(regVTEP, e.Index).reg(regSrcVNID, 0).ipDst(host(a)), goTo(SpoofGuard.next()))
+					c.add(SpoofGuard, spoofExit, vnidObject(e.VNID), tunnel.reg(regVTEP, e.Index).reg(regSrcVNID, 0).ipDst(host(a)), goTo(SpoofGuard.next()))
 				}
 			}
 		}
@@ -174,7 +180,7 @@ func exitAnswers(c *compiler) {
 	if !c.someExit(Exit.remote) {
 		return
 	}
-	c.notOfCluster(SpoofGuard, 408, DropTunnelSource, func(p netip.Prefix) match { return tunnel.ipSrc(p) })
+	c.notOfCluster(SpoofGuard, spoofNotOutside, DropTunnelSource, func(p netip.Prefix) match { return tunnel.ipSrc(p) })
 }
 
 // notOutside is what nobody outside has for an address, beside what is the cluster's.

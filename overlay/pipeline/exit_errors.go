@@ -37,7 +37,7 @@ func (c *compiler) exitError(e Exit, p Port, a, router netip.Addr) {
 			continue
 		}
 		for _, u := range unsent {
-			c.add(Forwarding, 3250, endpointObject(p.Endpoint),
+			c.add(Forwarding, forwardingExitError, endpointObject(p.Endpoint),
 				from.with(fieldSrc, "nw_src=%s", addrText(h)).with(fieldPortDst, "icmp_type=%d", u[0]).with(fieldICMPCode, "icmp_code=%d", u[1]),
 				append([]string{"set_field:" + addrText(router) + "->ip_src"}, toEndpoint(p)...)...)
 		}

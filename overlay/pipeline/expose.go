@@ -5,6 +5,29 @@ import (
 	"net/netip"
 )
 
+// The priorities of expose-in.
+const (
+	exposeInFragment = 210 // from this host's gateway: the first fragments wait for their ports
+	exposeInPort     = 200 // to an exposed port
+	exposeInError    = 190 // ICMP errors of such connections
+	exposeInRest     = 180 // fragments behind the first
+	exposeInOther    = 100 // from this host's gateway, to another port
+)
+
+// The priority of noted.
+const notedEndpoint = 100
+
+// The priorities of expose-back. Below them are those of what leaves: outwardHost and what follows.
+const (
+	exposeBackUntracked = 300 // dropped
+	exposeBackForged    = 290 // dropped: from the tunnel, VXLAN or GRE
+	exposeBackOut       = 280 // from the tunnel: another host's exposed port answers
+	exposeBackExit      = 275 // from the tunnel: leaves by an egress address that is here
+	exposeBackTransit   = 270 // from the tunnel, dropped: all else
+	exposeBackHost      = 250 // an answer, to the host by which the connection came
+	exposeBackGone      = 240 // dropped: that host is not there any more
+)
+
 // Exposed is a port of an endpoint, here or elsewhere, that the outside reaches by every host of the cluster. Whichever
 // host a client speaks to puts the endpoint's address in the place of its own and leaves the client's as it is. So the
 // answer has to go back by that host, which alone can undo this.
@@ -110,15 +133,15 @@ func exposeIn(c *compiler) {
 	look := fmt.Sprintf("ct(table=%d,zone=%d)", ExposeIn, exposeZone)
 	c.exposedHere(func(x Exposed, p Port) {
 		o, here, f := endpointObject(p.Endpoint), host(x.Addr), x.family()
-		accept := func(m match) { c.add(SpoofGuard, 406, o, m, load(regOutside, 1), goTo(SpoofGuard.next())) }
+		accept := func(m match) { c.add(SpoofGuard, spoofExposed, o, m, load(regOutside, 1), goTo(SpoofGuard.next())) }
 		accept(x.toPort(tunnel.reg(regSrcVNID, 0)))
 		accept(tunnel.reg(regSrcVNID, 0).ipDst(here).fragment()) // ExposeIn sees their port
 		for _, kind := range f.errors() {
 			accept(tunnel.reg(regSrcVNID, 0).icmpError(x.Addr, kind, false))
 		}
-		c.add(Forwarding, 3060, o, tunnel.reg(regOutside, 1).ipDst(here), look)
-		c.add(Forwarding, 3060, o, x.toPort(gateway), look)
-		c.add(Forwarding, 3060, o, gateway.ipDst(here).fragment(), look)
+		c.add(Forwarding, forwardingExposed, o, tunnel.reg(regOutside, 1).ipDst(here), look)
+		c.add(Forwarding, forwardingExposed, o, x.toPort(gateway), look)
+		c.add(Forwarding, forwardingExposed, o, gateway.ipDst(here).fragment(), look)
 
 		// The VTEP's index is 0 of what this host's gateway sent.
 		note := fmt.Sprintf("ct(commit,table=%d,zone=%d,exec(%s))", Noted, exposeZone, move(regVTEP.bits(32), "NXM_NX_CT_MARK[]"))
@@ -129,37 +152,37 @@ func exposeIn(c *compiler) {
 		if !x.UDP {
 			begins = "+new-rpl-inv+trk"
 		}
-		c.add(ExposeIn, 210, o, gateway.ipDst(here).fragment().ctState(begins).ctProto(x.number()), note)
+		c.add(ExposeIn, exposeInFragment, o, gateway.ipDst(here).fragment().ctState(begins).ctProto(x.number()), note)
 		if x.UDP {
 			// A client that speaks to several hosts from one port is answered by the one that it spoke to last.
-			c.add(ExposeIn, 200, o, x.toPort(match{}).ctState("-inv+trk"), note)
-			c.add(ExposeIn, 200, o, x.wholeToPort(match{}, "-rpl-inv+trk"), note)
-			c.add(ExposeIn, 180, o, x.laterToPort("-rpl-inv+trk"), note)
+			c.add(ExposeIn, exposeInPort, o, x.toPort(match{}).ctState("-inv+trk"), note)
+			c.add(ExposeIn, exposeInPort, o, x.wholeToPort(match{}, "-rpl-inv+trk"), note)
+			c.add(ExposeIn, exposeInRest, o, x.laterToPort("-rpl-inv+trk"), note)
 		} else {
-			c.add(ExposeIn, 200, o, x.toPort(match{}).ctState("+new-inv+trk"), note)
-			c.add(ExposeIn, 200, o, x.toPort(match{}).ctState("-new-inv+trk"), to...)
-			c.add(ExposeIn, 200, o, x.wholeToPort(match{}, "+new-rpl-inv+trk"), note)
-			c.add(ExposeIn, 200, o, x.wholeToPort(match{}, "-new-rpl-inv+trk"), to...)
-			c.add(ExposeIn, 180, o, x.laterToPort("+new-rpl-inv+trk"), note)
-			c.add(ExposeIn, 180, o, x.laterToPort("-new-rpl-inv+trk"), to...)
+			c.add(ExposeIn, exposeInPort, o, x.toPort(match{}).ctState("+new-inv+trk"), note)
+			c.add(ExposeIn, exposeInPort, o, x.toPort(match{}).ctState("-new-inv+trk"), to...)
+			c.add(ExposeIn, exposeInPort, o, x.wholeToPort(match{}, "+new-rpl-inv+trk"), note)
+			c.add(ExposeIn, exposeInPort, o, x.wholeToPort(match{}, "-new-rpl-inv+trk"), to...)
+			c.add(ExposeIn, exposeInRest, o, x.laterToPort("+new-rpl-inv+trk"), note)
+			c.add(ExposeIn, exposeInRest, o, x.laterToPort("-new-rpl-inv+trk"), to...)
 		}
 		for _, kind := range f.errors() {
-			c.add(ExposeIn, 190, o, match{}.icmpError(x.Addr, kind, false).ctState("+rel-inv+trk"), to...)
+			c.add(ExposeIn, exposeInError, o, match{}.icmpError(x.Addr, kind, false).ctState("+rel-inv+trk"), to...)
 		}
-		c.add(ExposeIn, 100, o, gateway.ipDst(here).ctState("-inv+trk"), to...)
+		c.add(ExposeIn, exposeInOther, o, gateway.ipDst(here).ctState("-inv+trk"), to...)
 	})
 	if len(c.in.Exposed) == 0 {
 		return
 	}
-	c.drop(ExposeIn, 0, DropNotExposed, match{})
-	c.notOfCluster(SpoofGuard, 408, DropTunnelSource, func(p netip.Prefix) match { return tunnel.ipSrc(p) })
+	c.drop(ExposeIn, otherwise, DropNotExposed, match{})
+	c.notOfCluster(SpoofGuard, spoofNotOutside, DropTunnelSource, func(p netip.Prefix) match { return tunnel.ipSrc(p) })
 }
 
 // noted leads what comes from outside on to an endpoint, once connection tracking has noted how it came. What policies are
 // to see of the connection is there only behind a table of that look's own: without one Open vSwitch forgets it.
 func (c *compiler) noted(p Port, a netip.Addr) {
-	c.add(Noted, 100, endpointObject(p.Endpoint), match{}.ipDst(host(a)).ctState("+trk"), toEndpoint(p)...)
-	c.drop(Noted, 0, DropNotExposed, match{})
+	c.add(Noted, notedEndpoint, endpointObject(p.Endpoint), match{}.ipDst(host(a)).ctState("+trk"), toEndpoint(p)...)
+	c.drop(Noted, otherwise, DropNotExposed, match{})
 }
 
 // notOfCluster drops what has an address that nobody outside has.
@@ -181,24 +204,24 @@ func exposeBack(c *compiler) {
 	look := fmt.Sprintf("ct(table=%d,zone=%d)", ExposeBack, exposeZone)
 	c.exposedHere(func(x Exposed, p Port) {
 		o, endpoint := endpointObject(p.Endpoint), match{}.reg(regClass, classEndpoint)
-		c.add(Forwarding, 170, o, x.fromPort(endpoint), look)
-		c.add(Forwarding, 170, o, endpoint.ipSrc(host(x.Addr)).fragment(), look)
+		c.add(Forwarding, forwardingExposeBack, o, x.fromPort(endpoint), look)
+		c.add(Forwarding, forwardingExposeBack, o, endpoint.ipSrc(host(x.Addr)).fragment(), look)
 		for _, kind := range x.family().errors() {
-			c.add(Forwarding, 170, o, endpoint.icmpError(x.Addr, kind, true), look)
+			c.add(Forwarding, forwardingExposeBack, o, endpoint.icmpError(x.Addr, kind, true), look)
 		}
 	})
-	c.drop(ExposeBack, 300, DropInvalid, match{}.ctState("-trk"))
+	c.drop(ExposeBack, exposeBackUntracked, DropInvalid, match{}.ctState("-trk"))
 	for _, f := range []family{ipv4, ipv6} {
 		for _, v := range c.in.VTEPs {
 			if c.in.TunnelPort != 0 {
-				c.add(ExposeBack, 250, vtepObject(v.Addr), cameBy(f, v.Index), load(regDstVNID, 0), load(regOutPort, c.in.TunnelPort), c.toVTEP(v.Addr, v.Index), goTo(VNIDCheck))
+				c.add(ExposeBack, exposeBackHost, vtepObject(v.Addr), cameBy(f, v.Index), load(regDstVNID, 0), load(regOutPort, c.in.TunnelPort), c.toVTEP(v.Addr, v.Index), goTo(VNIDCheck))
 			}
 		}
 		if c.in.GatewayPort != 0 {
-			c.add(ExposeBack, 250, object{}, cameBy(f, 0), c.toGateway()...)
+			c.add(ExposeBack, exposeBackHost, object{}, cameBy(f, 0), c.toGateway()...)
 		}
 		// The host by which it came is not there any more.
-		c.drop(ExposeBack, 240, DropNoRoute, match{}.proto(f.proto).ctState("+rpl+trk"))
+		c.drop(ExposeBack, exposeBackGone, DropNoRoute, match{}.proto(f.proto).ctState("+rpl+trk"))
 	}
 }
 
@@ -217,33 +240,33 @@ func exposeOut(c *compiler) {
 	look := fmt.Sprintf("ct(table=%d,zone=%d)", ExposeBack, wholeZone)
 	for _, x := range c.in.Exposed {
 		o, m := vnidObject(x.VNID), tunnel.reg(regSrcVNID, x.VNID)
-		c.add(Forwarding, 2915, o, x.fromPort(m), c.toGateway()...)
-		c.add(Forwarding, 2915, o, m.ipSrc(host(x.Addr)).fragment(), look)
-		c.add(ExposeBack, 280, o, x.wholeFromPort(m), c.toGateway()...)
-		c.add(ExposeBack, 280, o, m.ipSrc(host(x.Addr)).with(fieldFrag, "nw_frag=later").tracked().ctProto(x.number()), c.toGateway()...)
+		c.add(Forwarding, forwardingExposeOut, o, x.fromPort(m), c.toGateway()...)
+		c.add(Forwarding, forwardingExposeOut, o, m.ipSrc(host(x.Addr)).fragment(), look)
+		c.add(ExposeBack, exposeBackOut, o, x.wholeFromPort(m), c.toGateway()...)
+		c.add(ExposeBack, exposeBackOut, o, m.ipSrc(host(x.Addr)).with(fieldFrag, "nw_frag=later").tracked().ctProto(x.number()), c.toGateway()...)
 		for _, kind := range x.family().errors() {
-			c.add(Forwarding, 2915, o, m.icmpError(x.Addr, kind, true), c.toGateway()...)
+			c.add(Forwarding, forwardingExposeOut, o, m.icmpError(x.Addr, kind, true), c.toGateway()...)
 		}
 	}
 	for _, f := range []family{ipv4, ipv6} {
 		if c.in.VXLANPort != 0 {
-			c.drop(ExposeBack, 290, DropForgedTunnel, tunnel.proto(f.proto).tracked().ctProto(17).with(fieldCTPortDst, "ct_tp_dst=%d", c.in.VXLANPort))
+			c.drop(ExposeBack, exposeBackForged, DropForgedTunnel, tunnel.proto(f.proto).tracked().ctProto(17).with(fieldCTPortDst, "ct_tp_dst=%d", c.in.VXLANPort))
 		}
 		if c.in.GRE {
-			c.drop(ExposeBack, 290, DropForgedTunnel, tunnel.proto(f.proto).ipProto(protoGRE))
+			c.drop(ExposeBack, exposeBackForged, DropForgedTunnel, tunnel.proto(f.proto).ipProto(protoGRE))
 		}
 	}
-	c.drop(ExposeBack, 270, DropTransit, tunnel)
+	c.drop(ExposeBack, exposeBackTransit, DropTransit, tunnel)
 	c.intoOutside(tunnel)
 }
 
 // intoOutside drops what other hosts send to the outside by this one, and is for the cluster, or could not leave their own.
 func (c *compiler) intoOutside(tunnel match) {
-	c.notOfCluster(Forwarding, 2950, DropTransit, func(p netip.Prefix) match { return tunnel.ipDst(p) })
+	c.notOfCluster(Forwarding, forwardingNotOutside, DropTransit, func(p netip.Prefix) match { return tunnel.ipDst(p) })
 	for _, p := range LinkLocalRanges { // a neighbour of the sender's, or of nobody; not what this host has there, as a cloud's metadata
-		c.drop(Forwarding, 2950, DropTransit, tunnel.ipDst(p))
+		c.drop(Forwarding, forwardingNotOutside, DropTransit, tunnel.ipDst(p))
 	}
 	for _, m := range c.ofHosts(tunnel) {
-		c.drop(Forwarding, 2940, DropForgedTunnel, m)
+		c.drop(Forwarding, forwardingNotForged, DropForgedTunnel, m)
 	}
 }

@@ -2,22 +2,60 @@ package pipeline
 
 import "net/netip"
 
+// The priorities of forwarding.
+const (
+	forwardingClear     = 3300 // dropped: in the clear, to an endpoint of an encrypted network
+	forwardingExitError = 3250 // an ICMP error of an egress address's holder, to who leaves by it
+	forwardingHosts     = 3200 // other hosts, by their own addresses, to endpoints here, and answers to this one
+	forwardingGroupRest = 3110 // dropped: fragments of what rules may drop, to a group
+	forwardingGroup     = 3100 // to a multicast group, or to a broadcast address
+	forwardingProbe     = 3100 // agents' probes
+	forwardingExposed   = 3060 // from outside to an exposed port here
+	forwardingExitIn    = 3050 // from outside, by this host, to who leaves by another one
+	forwardingLocal     = 3000 // to an endpoint here
+
+	// From the tunnel, and for no endpoint here.
+	forwardingNotOutside = 2950 // dropped: as to the outside, to an address that is the cluster's or nobody's
+	forwardingNotForged  = 2940 // dropped: as to the outside, and VXLAN or GRE
+	forwardingExposeOut  = 2915 // another host's exposed port answers who came in by this one
+	forwardingExitOut    = 2910 // another host's endpoint leaves by an egress address that is here
+	forwardingTransit    = 2900 // dropped: all else
+
+	forwardingNobody     = 2800 // dropped: groups, loopback addresses, an endpoint to hosts' own addresses
+	forwardingHostSecure = 2770 // this host's answer to another one, of an encrypted network
+	forwardingHostClear  = 2760 // dropped: the same, to a host that does not encrypt
+	forwardingHost       = 2750 // this host's answer to another one
+	forwardingNeighbour  = 2750 // to a link-local address of the same network, on another host
+	forwardingGateway    = 2700 // to a gateway address
+	forwardingLinkLocal  = 2600 // dropped: from a link-local address to anything else
+	// Here are the ranges of other hosts and the subnets: byLength.
+
+	// From endpoints to the outside. Those from outwardHost on are in expose-back as well, if there are exposed ports.
+	forwardingForged     = 200 // dropped: VXLAN or GRE
+	forwardingExposeBack = 170 // what may be an exposed port's answer
+	outwardHost          = 150 // to another host of the cluster
+	outwardVTEP          = 140 // to this host, by its VTEP
+	outwardOwn           = 130 // to this host, by another address of its
+	outwardExit          = 120 // by an egress address
+	outwardWorld         = 100 // by this host; what is in no network with an outside is dropped
+)
+
 // forwardLocal sends to this host's endpoints, and nowhere else what came out of
 // the tunnel: a packet crosses the underlay once.
 func forwardLocal(c *compiler) {
 	for _, p := range c.in.Ports {
 		for _, a := range p.Addrs {
-			c.add(Forwarding, 3000, endpointObject(p.Endpoint), match{}.ipDst(host(a)), toEndpoint(p)...)
+			c.add(Forwarding, forwardingLocal, endpointObject(p.Endpoint), match{}.ipDst(host(a)), toEndpoint(p)...)
 		}
 	}
-	c.drop(Forwarding, 2900, DropTransit, match{}.reg(regClass, classTunnel))
+	c.drop(Forwarding, forwardingTransit, DropTransit, match{}.reg(regClass, classTunnel))
 	for _, p := range []string{"224.0.0.0/4", "255.255.255.255/32", "ff00::/8"} {
-		c.drop(Forwarding, 2800, DropMulticast, match{}.ipDst(netip.MustParsePrefix(p)))
+		c.drop(Forwarding, forwardingNobody, DropMulticast, match{}.ipDst(netip.MustParsePrefix(p)))
 	}
 	// The host's gateway port takes 127.0.0.1 for its own (published ports need that):
 	// nobody else may send to it (RFC 1122, 3.2.1.3 (g); RFC 4291, 2.5.3).
 	for _, p := range []string{"127.0.0.0/8", "::1/128"} {
-		c.drop(Forwarding, 2800, DropLoopback, match{}.ipDst(netip.MustParsePrefix(p)))
+		c.drop(Forwarding, forwardingNobody, DropLoopback, match{}.ipDst(netip.MustParsePrefix(p)))
 	}
 }
 
@@ -32,13 +70,13 @@ func toEndpoint(p Port) []string {
 func forwardRanges(c *compiler) {
 	for _, s := range c.in.Subnets {
 		if s.Shut {
-			c.drop(Forwarding, byLength(s.Prefix, 0), DropShut, match{}.ipDst(s.Prefix))
+			c.drop(Forwarding, byLength(s.Prefix, rangeElse), DropShut, match{}.ipDst(s.Prefix))
 			continue
 		}
-		c.add(Forwarding, byLength(s.Prefix, 0), subnetObject(s.Prefix), match{}.ipDst(s.Prefix), drop)
+		c.add(Forwarding, byLength(s.Prefix, rangeElse), subnetObject(s.Prefix), match{}.ipDst(s.Prefix), drop)
 	}
 	for _, r := range c.in.Routes {
-		m, o, priority := match{}.ipDst(r.Prefix), routeObject(r.Prefix), byLength(r.Prefix, 1)
+		m, o, priority := match{}.ipDst(r.Prefix), routeObject(r.Prefix), byLength(r.Prefix, rangeWay)
 		if i, ok := c.index[r.VTEP]; ok && c.in.TunnelPort != 0 {
 			c.add(Forwarding, priority, o, m, load(regDstVNID, r.Realm.Number(r.VNID)), load(regOutPort, c.in.TunnelPort),
 				c.toVTEP(r.VTEP, i), goTo(VNIDCheck))
@@ -58,23 +96,23 @@ func forwardEncrypted(c *compiler) {
 	for _, p := range c.in.Ports {
 		for _, a := range p.Addrs {
 			if p.Encrypted {
-				c.drop(Forwarding, 3300, DropNotEncrypted, clear.ipDst(host(a)))
+				c.drop(Forwarding, forwardingClear, DropNotEncrypted, clear.ipDst(host(a)))
 			}
 		}
 	}
 	for _, r := range HostRanges {
 		for _, s := range c.in.Subnets {
 			if s.Encrypted && s.Prefix.Addr().Is4() == r.Addr().Is4() {
-				c.drop(Forwarding, 3300, DropNotEncrypted, clear.ipSrc(r).andDst(s.Prefix))
+				c.drop(Forwarding, forwardingClear, DropNotEncrypted, clear.ipSrc(r).andDst(s.Prefix))
 			}
 		}
-		c.drop(Forwarding, 2760, DropNotEncrypted, secure.reg(regClass, classGateway).ipDst(r))
+		c.drop(Forwarding, forwardingHostClear, DropNotEncrypted, secure.reg(regClass, classGateway).ipDst(r))
 	}
 	for _, r := range c.in.Routes {
 		if !r.clear() {
 			continue
 		}
-		m, o, priority := secure.ipDst(r.Prefix), routeObject(r.Prefix), byLength(r.Prefix, 2)
+		m, o, priority := secure.ipDst(r.Prefix), routeObject(r.Prefix), byLength(r.Prefix, rangeSecure)
 		if i, ok := c.index[r.Secure]; ok && c.in.TunnelPort != 0 {
 			c.add(Forwarding, priority, o, m, load(regDstVNID, r.Realm.Number(r.VNID)), load(regOutPort, c.in.TunnelPort), c.toVTEP(r.Secure, i), goTo(VNIDCheck))
 			continue
@@ -102,26 +140,26 @@ func forwardOutside(c *compiler) {
 		toHost := c.toGatewayBy(HostGuard)
 		for _, s := range c.in.Subnets {
 			if s.Gateway.IsValid() {
-				c.add(Forwarding, 2700, subnetObject(s.Prefix), endpoint.ipDst(host(s.Gateway)), toHost...)
+				c.add(Forwarding, forwardingGateway, subnetObject(s.Prefix), endpoint.ipDst(host(s.Gateway)), toHost...)
 			}
 		}
 		for _, s := range c.outward() {
 			for _, f := range []family{ipv4, ipv6} {
-				c.add(s, 100, object{}, outside.proto(f.proto), c.toGateway()...)
+				c.add(s, outwardWorld, object{}, outside.proto(f.proto), c.toGateway()...)
 			}
 			for _, v := range c.in.VTEPs {
-				c.add(s, 150, vtepObject(v.Addr), outside.ipDst(host(v.Addr)), append([]string{load(regHost, 1)}, toHost...)...)
+				c.add(s, outwardHost, vtepObject(v.Addr), outside.ipDst(host(v.Addr)), append([]string{load(regHost, 1)}, toHost...)...)
 			}
 			if c.in.VTEP.IsValid() {
-				c.add(s, 140, object{}, outside.ipDst(host(c.in.VTEP)), toHost...)
+				c.add(s, outwardVTEP, object{}, outside.ipDst(host(c.in.VTEP)), toHost...)
 			}
 		}
 	}
 	for _, m := range c.ofHosts(endpoint) {
-		c.drop(Forwarding, 200, DropForgedTunnel, m)
+		c.drop(Forwarding, forwardingForged, DropForgedTunnel, m)
 	}
 	for _, s := range c.outward() {
-		c.drop(s, 0, DropNoRoute, match{})
+		c.drop(s, otherwise, DropNoRoute, match{})
 	}
 }
 
@@ -144,98 +182,4 @@ func (c *compiler) outward() []Stage {
 		return []Stage{Forwarding, ExposeBack}
 	}
 	return []Stage{Forwarding}
-}
-
-// tunnels are the IP protocols in which an IP packet travels that a host may take out: IP in IP
-// (RFC 2003, RFC 2473), GRE and MPLS.
-var tunnels = []int{4, 41, protoGRE, 137}
-
-const protoGRE = 47
-
-// guardHostPorts keeps endpoints from speaking to hosts as hosts speak to each other. A host
-// puts its own address in place of the sender's, so that another one takes VXLAN for its. Of
-// fragments nobody sees the port here, not even of the first, and a tunnel's end may take out
-// what it likes: neither goes to another host. To this one they may: here the sender's address
-// stays, and it is nobody's VTEP.
-func guardHostPorts(c *compiler) {
-	for _, m := range c.ofHosts(match{}) {
-		c.drop(HostGuard, 200, DropForgedTunnel, m)
-	}
-	for _, f := range []family{ipv4, ipv6} {
-		if c.in.GossipPort != 0 {
-			c.drop(HostGuard, 200, DropGossip, match{}.proto(f.udp).port(c.in.GossipPort))
-			c.drop(HostGuard, 200, DropGossip, match{}.proto(f.tcp).port(c.in.GossipPort))
-		}
-		toOther := match{}.reg(regHost, 1).proto(f.proto)
-		for _, p := range tunnels {
-			c.drop(HostGuard, 150, DropHidden, toOther.ipProto(p))
-		}
-	}
-	// IPv4 puts fragments together by protocol. Of IPv6 the first one says which it is, and may
-	// say so behind other headers.
-	for _, f := range []string{ipv4.udp, ipv6.proto} {
-		c.drop(HostGuard, 150, DropHidden, match{}.reg(regHost, 1).proto(f).fragment())
-	}
-	c.pass(HostGuard)
-}
-
-// checkVNIDs lets a packet on if both ends are of one network, or of networks that are one, or one of them
-// is privileged. Of the source there is the VNID, of the destination its realm's number: so a network has one flow
-// here, however many it is one with.
-func checkVNIDs(c *compiler) {
-	next := goTo(VNIDCheck.next())
-	c.add(VNIDCheck, 200, vnidObject(0), match{}.reg(regSrcVNID, 0), next)
-	c.add(VNIDCheck, 190, vnidObject(0), match{}.reg(regDstVNID, 0), next)
-	let := func(vnid uint32, r Realm) {
-		if vnid != 0 {
-			priority, m := sameRealm(vnid, r)
-			c.add(VNIDCheck, priority, vnidObject(vnid), m, next)
-		}
-	}
-	for _, s := range c.in.Subnets {
-		let(s.VNID, s.Realm)
-	}
-	for _, p := range c.in.Ports {
-		let(p.VNID, p.Realm)
-	}
-	c.drop(VNIDCheck, 0, DropOtherNetwork, match{})
-}
-
-// sameRealm is the flow for what a VNID that is not 0 sends: to its realm, or everywhere.
-func sameRealm(vnid uint32, r Realm) (priority int, m match) {
-	if to := r.Number(vnid); to != 0 {
-		return 100, match{}.reg(regSrcVNID, vnid).reg(regDstVNID, to)
-	}
-	return 200, match{}.reg(regSrcVNID, vnid)
-}
-
-// emit sends the packet out. Into the tunnel it takes its source's VNID, which
-// the receiving host checks against the range of its source and again against
-// its destination.
-func emit(c *compiler) {
-	if c.in.TunnelPort != 0 {
-		m := match{}.reg(regOutPort, c.in.TunnelPort)
-		c.add(Output, 200, object{}, m, c.encapsulate()...)
-	}
-	c.drop(Output, 100, DropNoDestination, match{}.reg(regOutPort, 0))
-	c.add(Output, 50, object{}, match{}, outputReg(regOutPort))
-}
-
-func (c *compiler) encapsulate() []string {
-	if c.in.Tunnel == Metadata {
-		return append(c.carryVNID(), output(c.in.TunnelPort))
-	}
-	return append(c.carryVNID(),
-		"set_field:02:01:00:00:00:00->eth_dst", move(regVTEP.bits(32), "NXM_OF_ETH_DST[0..31]"),
-		output(c.in.TunnelPort),
-	)
-}
-
-// carryVNID has the packet carry its source's VNID in the tunnel, and no MAC of a container's.
-func (c *compiler) carryVNID() []string {
-	vnid := regSrcVNID.bits(24)
-	if c.in.Tunnel == Metadata {
-		return []string{setEthSrc(RouterMAC), setEthDst(RouterMAC), move(vnid, "NXM_NX_TUN_ID[0..23]")}
-	}
-	return []string{"set_field:02:00:00:00:00:00->eth_src", move(vnid, "NXM_OF_ETH_SRC[0..23]")}
 }

@@ -20,7 +20,7 @@ func guardHosts(c *compiler) {
 	tunnel := match{}.reg(regClass, classTunnel).reg(regSrcVNID, 0)
 	for _, v := range c.in.VTEPs {
 		for _, a := range v.Host {
-			c.add(SpoofGuard, 1400, vtepObject(v.Addr), tunnel.reg(regVTEP, v.Index).ipSrc(host(a)), goTo(SpoofGuard.next()))
+			c.add(SpoofGuard, spoofOfHost, vtepObject(v.Addr), tunnel.reg(regVTEP, v.Index).ipSrc(host(a)), goTo(SpoofGuard.next()))
 		}
 	}
 	gateway := match{}.reg(regClass, classGateway)
@@ -32,19 +32,19 @@ func guardHosts(c *compiler) {
 				if s.Encrypted {
 					answer = answer.reg(regSecure, 1)
 				}
-				c.add(SpoofGuard, 1400, subnetObject(s.Prefix), answer, goTo(SpoofGuard.next()))
+				c.add(SpoofGuard, spoofOfHost, subnetObject(s.Prefix), answer, goTo(SpoofGuard.next()))
 			}
 		}
-		c.add(SpoofGuard, 240, object{}, gateway.ipSrc(host(a)), goTo(SpoofGuard.next()))
+		c.add(SpoofGuard, spoofOwnHost, object{}, gateway.ipSrc(host(a)), goTo(SpoofGuard.next()))
 	}
 	for _, r := range HostRanges {
-		c.drop(SpoofGuard, 230, DropHostAddress, gateway.ipSrc(r))
+		c.drop(SpoofGuard, spoofOtherHost, DropHostAddress, gateway.ipSrc(r))
 		for _, s := range c.in.Subnets {
 			if s.Prefix.Addr().Is4() == r.Addr().Is4() {
 				// What this host's containers answer another host.
-				priority := 215
+				priority := spoofReply
 				if s.Encrypted { // also of two that overlap
-					priority = 216
+					priority = spoofReplySecure
 				}
 				c.add(SpoofGuard, priority, subnetObject(s.Prefix), gateway.ipSrc(s.Prefix).andDst(r), s.secured(goTo(SpoofGuard.next()))...)
 			}
@@ -62,7 +62,7 @@ func answerHosts(c *compiler) {
 		if r.Addr().Is4() {
 			ask, reply = match{}.proto("arp").inPort(c.in.GatewayPort).arpTPA(r).arpOp(1), arpReply()
 		}
-		c.add(ARPResponder, 200, object{}, ask, reply)
+		c.add(ARPResponder, arpAnswer, object{}, ask, reply)
 	}
 }
 
@@ -71,26 +71,26 @@ func answerHosts(c *compiler) {
 func forwardHosts(c *compiler) {
 	tunnel := match{}.reg(regClass, classTunnel).reg(regSrcVNID, 0)
 	for _, r := range HostRanges {
-		c.drop(Forwarding, 2800, DropHostAddress, match{}.reg(regClass, classEndpoint).ipDst(r))
+		c.drop(Forwarding, forwardingNobody, DropHostAddress, match{}.reg(regClass, classEndpoint).ipDst(r))
 		for _, s := range c.in.Subnets {
 			if c.in.GatewayPort != 0 && s.Prefix.Addr().Is4() == r.Addr().Is4() {
-				c.add(Forwarding, 3200, subnetObject(s.Prefix), tunnel.ipSrc(r).andDst(s.Prefix), c.toGateway()...)
+				c.add(Forwarding, forwardingHosts, subnetObject(s.Prefix), tunnel.ipSrc(r).andDst(s.Prefix), c.toGateway()...)
 			}
 		}
 	}
 	for _, a := range c.in.Host {
 		if c.in.GatewayPort != 0 {
-			c.add(Forwarding, 3200, object{}, tunnel.ipDst(host(a)), c.toGateway()...)
+			c.add(Forwarding, forwardingHosts, object{}, tunnel.ipDst(host(a)), c.toGateway()...)
 		}
 	}
 	for _, v := range c.in.VTEPs {
 		for _, a := range v.Host {
 			to := match{}.reg(regClass, classGateway).ipDst(host(a))
 			if c.in.TunnelPort != 0 && !v.Beside {
-				c.add(Forwarding, 2750, vtepObject(v.Addr), to, c.hostBehind(v)...)
+				c.add(Forwarding, forwardingHost, vtepObject(v.Addr), to, c.hostBehind(v)...)
 			}
 			if c.in.TunnelPort != 0 && v.Secure && len(c.in.Encrypted) > 0 {
-				c.add(Forwarding, 2770, vtepObject(v.Addr), to.reg(regSecure, 1), c.hostBehind(v)...)
+				c.add(Forwarding, forwardingHostSecure, vtepObject(v.Addr), to.reg(regSecure, 1), c.hostBehind(v)...)
 			}
 		}
 	}

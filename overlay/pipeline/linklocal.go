@@ -23,7 +23,7 @@ func answerLinkLocal(c *compiler) {
 		if a.Is6() {
 			ask, reply = match{}.solicits(host(a)), c.ndReply(flagSolicited|flagOverride)
 		}
-		c.add(ARPResponder, 200, o, ask.reg(regSrcVNID, vnid), reply)
+		c.add(ARPResponder, arpAnswer, o, ask.reg(regSrcVNID, vnid), reply)
 	}
 	for _, p := range c.in.Ports {
 		for _, a := range p.LinkLocal {
@@ -31,7 +31,7 @@ func answerLinkLocal(c *compiler) {
 			if a.Is6() {
 				own = match{}.inPort(p.OFPort).solicits(host(a))
 			}
-			c.add(ARPResponder, 300, endpointObject(p.Endpoint), own, drop)
+			c.add(ARPResponder, arpOwn, endpointObject(p.Endpoint), own, drop)
 			answer(endpointObject(p.Endpoint), p.VNID, a)
 		}
 	}
@@ -46,7 +46,7 @@ func guardNeighbours(c *compiler) {
 	for _, n := range c.in.Neighbours {
 		if i, ok := c.index[n.VTEP]; ok {
 			from := match{}.reg(regClass, classTunnel).reg(regVTEP, i).reg(regSrcVNID, n.VNID)
-			c.add(SpoofGuard, 1400, vtepObject(n.VTEP), from.ipSrc(host(n.Addr)).andDst(linkLocalRange(n.Addr)), goTo(SpoofGuard.next()))
+			c.add(SpoofGuard, spoofOfHost, vtepObject(n.VTEP), from.ipSrc(host(n.Addr)).andDst(linkLocalRange(n.Addr)), goTo(SpoofGuard.next()))
 		}
 	}
 }
@@ -58,15 +58,15 @@ func forwardLinkLocal(c *compiler) {
 	}
 	for _, p := range c.in.Ports {
 		for _, a := range p.LinkLocal {
-			c.add(Forwarding, 3000, endpointObject(p.Endpoint), to(p.VNID, a), toEndpoint(p)...)
+			c.add(Forwarding, forwardingLocal, endpointObject(p.Endpoint), to(p.VNID, a), toEndpoint(p)...)
 			for _, r := range LinkLocalRanges {
-				c.drop(Forwarding, 2600, DropLinkLocal, match{}.reg(regClass, classEndpoint).ipSrc(r))
+				c.drop(Forwarding, forwardingLinkLocal, DropLinkLocal, match{}.reg(regClass, classEndpoint).ipSrc(r))
 			}
 		}
 	}
 	for _, n := range c.in.Neighbours {
 		if i, ok := c.index[n.VTEP]; ok && c.in.TunnelPort != 0 {
-			c.add(Forwarding, 2750, vtepObject(n.VTEP), to(n.VNID, n.Addr).reg(regClass, classEndpoint),
+			c.add(Forwarding, forwardingNeighbour, vtepObject(n.VTEP), to(n.VNID, n.Addr).reg(regClass, classEndpoint),
 				load(regDstVNID, n.Realm.Number(n.VNID)), load(regOutPort, c.in.TunnelPort), c.toVTEP(n.VTEP, i), goTo(VNIDCheck))
 		}
 	}

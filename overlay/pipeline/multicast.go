@@ -78,15 +78,15 @@ func forwardGroups(c *compiler) {
 			local = append(local, output(p))
 		}
 		if in := to.reg(regClass, classTunnel); local != nil && g.Encrypted {
-			c.add(Forwarding, 3100, vnidObject(g.VNID), in.reg(regSecure, 1), local...)
+			c.add(Forwarding, forwardingGroup, vnidObject(g.VNID), in.reg(regSecure, 1), local...)
 		} else if local != nil {
-			c.add(Forwarding, 3100, vnidObject(g.VNID), in, local...)
+			c.add(Forwarding, forwardingGroup, vnidObject(g.VNID), in, local...)
 		}
 		if act := append(local, c.replicate(g)...); len(act) > 0 {
-			c.add(Forwarding, 3100, vnidObject(g.VNID), to.reg(regClass, classEndpoint), act...)
+			c.add(Forwarding, forwardingGroup, vnidObject(g.VNID), to.reg(regClass, classEndpoint), act...)
 			// Elsewhere what follows a first fragment that rules drop is held at Commit, where this does not come.
 			if c.in.policed && f == ipv4 {
-				c.drop(Forwarding, 3110, DropEgress, to.reg(regClass, classEndpoint).reg(regJudgeEgress, 1).with(fieldFrag, "nw_frag=later"))
+				c.drop(Forwarding, forwardingGroupRest, DropEgress, to.reg(regClass, classEndpoint).reg(regJudgeEgress, 1).with(fieldFrag, "nw_frag=later"))
 			}
 		}
 	}
@@ -132,7 +132,7 @@ func guardGroups(c *compiler) {
 	for _, n := range c.in.Neighbours {
 		if i, ok := c.index[n.VTEP]; ok && n.Multicast && n.Addr.Is6() {
 			from := match{}.reg(regClass, classTunnel).reg(regVTEP, i).reg(regSrcVNID, n.VNID)
-			c.add(SpoofGuard, 1400, vtepObject(n.VTEP), from.ipSrc(host(n.Addr)).andDst(groups6), goTo(SpoofGuard.next()))
+			c.add(SpoofGuard, spoofOfHost, vtepObject(n.VTEP), from.ipSrc(host(n.Addr)).andDst(groups6), goTo(SpoofGuard.next()))
 		}
 	}
 }

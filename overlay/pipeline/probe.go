@@ -27,11 +27,11 @@ func probes(c *compiler) {
 		return
 	}
 	for _, v := range c.in.VTEPs {
-		c.add(Forwarding, 3100, vtepObject(v.Addr), match{}.reg(regClass, classGateway).ethDst(ProbeMAC(v.Addr)).ethType(probe),
+		c.add(Forwarding, forwardingProbe, vtepObject(v.Addr), match{}.reg(regClass, classGateway).ethDst(ProbeMAC(v.Addr)).ethType(probe),
 			load(regDstVNID, 0), load(regOutPort, c.in.TunnelPort), c.toVTEP(v.Addr, v.Index), goTo(VNIDCheck))
 	}
 	fromTunnel := match{}.reg(regClass, classTunnel).ethType(probe)
-	c.add(SpoofGuard, 410, object{}, fromTunnel.reg(regSrcVNID, 0), goTo(SpoofGuard.next()))
-	c.add(Forwarding, 3100, object{}, fromTunnel,
+	c.add(SpoofGuard, spoofProbe, object{}, fromTunnel.reg(regSrcVNID, 0), goTo(SpoofGuard.next()))
+	c.add(Forwarding, forwardingProbe, object{}, fromTunnel,
 		load(regDstVNID, 0), load(regOutPort, c.in.GatewayPort), setEthDst(c.in.GatewayMAC), goTo(VNIDCheck))
 }

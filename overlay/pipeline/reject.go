@@ -10,6 +10,16 @@ import (
 // gateway port with the same MAC address as its source, and from the address that the packet was for. It gets no further
 // than to an endpoint that rules are about, or in the place of one. Where nobody reads there is no answer, and nothing passes.
 
+// The priorities of reject.
+const (
+	rejectNone      = 300 // dropped: for more than one, or a fragment
+	rejectMidstream = 250 // dropped: it may answer a call that is allowed
+	rejectReset     = 200 // dropped: a RST
+	rejectEcho      = 200 // a ping is answered
+	rejectICMP      = 150 // dropped: all else of ICMP
+	rejectAnswer    = 100
+)
+
 // RejectMAC is what rejected packets are sent to, and their answers from.
 var RejectMAC = net.HardwareAddr{0x02, 0x67, 0x76, 0x00, 0x00, 0x02}
 
@@ -36,21 +46,21 @@ func (c *compiler) rejects() {
 		}
 	}
 	none := func(priority int, m match) { c.add(RejectStage, priority, object{}, m, drop) }
-	none(300, match{}.with(fieldEthDst, "dl_dst=01:00:00:00:00:00/01:00:00:00:00:00"))
+	none(rejectNone, match{}.with(fieldEthDst, "dl_dst=01:00:00:00:00:00/01:00:00:00:00:00"))
 	for _, f := range []family{ipv4, ipv6} {
-		none(300, match{}.proto(f.proto).fragment())
-		none(200, match{}.proto(f.tcp).with(fieldTCPFlags, "tcp_flags=+rst"))
+		none(rejectNone, match{}.proto(f.proto).fragment())
+		none(rejectReset, match{}.proto(f.tcp).with(fieldTCPFlags, "tcp_flags=+rst"))
 		// By its ports it answers a call that nobody saw (midstream), which may be allowed: it goes on once its caller speaks.
-		none(250, midstream(f).ports(lowPort, highPort))
+		none(rejectMidstream, midstream(f).ports(lowPort, highPort))
 		icmp, echo := "icmp", 8
 		if f == ipv6 {
 			icmp, echo = "icmp6", 128
 		}
-		answer(200, match{}.proto(icmp).with(fieldPortDst, "icmp_type=%d", echo))
-		none(150, match{}.proto(icmp))
-		answer(100, match{}.proto(f.proto))
+		answer(rejectEcho, match{}.proto(icmp).with(fieldPortDst, "icmp_type=%d", echo))
+		none(rejectICMP, match{}.proto(icmp))
+		answer(rejectAnswer, match{}.proto(f.proto))
 	}
-	none(0, match{})
+	none(otherwise, match{})
 }
 
 // guardAnswers lets in what the agent answers: to an endpoint here, in the place of whomever it called; and to others, in
@@ -65,7 +75,7 @@ func guardAnswers(c *compiler) {
 			continue
 		}
 		o := endpointObject(p.Endpoint)
-		c.add(SpoofGuard, 590, object{}, agent, drop)
+		c.add(SpoofGuard, spoofAnswerElse, object{}, agent, drop)
 		back := append([]string{load(regClass, classEndpoint), leaveAgain}, p.accepted(Forwarding)...)
 		for _, a := range p.Addrs {
 			reset := agent.proto(familyOf(a).tcp).with(fieldTCPFlags, "tcp_flags=+rst")
@@ -74,8 +84,8 @@ func guardAnswers(c *compiler) {
 				unreachable = agent.proto("icmp6").with(fieldPortDst, "icmp_type=1").with(fieldICMPCode, "icmp_code=1")
 			}
 			for _, m := range []match{reset, unreachable} {
-				c.add(SpoofGuard, 610, o, m.andDst(host(a)), setEthSrc(RouterMAC), setEthDst(p.MAC), output(p.OFPort))
-				c.add(SpoofGuard, 600, o, m.with(fieldSrc, "%s=%s", familyOf(a).src, prefixText(host(a))), back...)
+				c.add(SpoofGuard, spoofAnswerTo, o, m.andDst(host(a)), setEthSrc(RouterMAC), setEthDst(p.MAC), output(p.OFPort))
+				c.add(SpoofGuard, spoofAnswerFor, o, m.with(fieldSrc, "%s=%s", familyOf(a).src, prefixText(host(a))), back...)
 			}
 		}
 	}

@@ -1,0 +1,173 @@
+package pipeline
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// unnamed are files whose priorities have no names yet.
+var unnamed = []string{"rules.go", "count.go", "settled.go", "credit.go"}
+
+// TestPrioritiesAreNamed: no flow has a number for its priority. Each has a name, which begins as its stage's does, and stands on
+// top of the stage's file with the stage's others, the highest first.
+func TestPrioritiesAreNamed(t *testing.T) {
+	fset := token.NewFileSet()
+	names, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files []*ast.File
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") || slices.Contains(unnamed, name) {
+			continue
+		}
+		f, err := parser.ParseFile(fset, name, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, f)
+	}
+	takes := takingPriorities(files)
+	seen, blocks := 0, 0
+	for _, f := range files {
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.CallExpr:
+				at, is := takes[calledName(n)]
+				if !is || at >= len(n.Args) {
+					break
+				}
+				seen++
+				noNumber(t, fset, n.Args[at])
+				if at > 0 {
+					ofStage(t, fset, n.Args[at-1], n.Args[at])
+				}
+			case *ast.AssignStmt:
+				for i, left := range n.Lhs {
+					if id, is := left.(*ast.Ident); is && id.Name == "priority" && len(n.Rhs) == len(n.Lhs) {
+						noNumber(t, fset, n.Rhs[i])
+					}
+				}
+			case *ast.BinaryExpr:
+				for _, pair := range [][2]ast.Expr{{n.X, n.Y}, {n.Y, n.X}} {
+					if s, is := pair[0].(*ast.SelectorExpr); is && s.Sel.Name == "Priority" && n.Op == token.EQL {
+						noNumber(t, fset, pair[1])
+					}
+				}
+			case *ast.GenDecl:
+				if n.Tok == token.CONST && strings.HasPrefix(n.Doc.Text(), "The priorities of ") && !strings.HasPrefix(n.Doc.Text(), "The priorities of rules.") {
+					blocks++
+					falling(t, fset, n)
+				}
+			}
+			return true
+		})
+	}
+	if seen < 100 || blocks < 8 {
+		t.Errorf("%d flows and %d blocks of priorities were seen: is that all?", seen, blocks)
+	}
+}
+
+// takingPriorities are the functions that have a parameter named priority, and which one it is.
+func takingPriorities(files []*ast.File) map[string]int {
+	takes := map[string]int{}
+	note := func(name string, f *ast.FuncType) {
+		at := 0
+		for _, field := range f.Params.List {
+			for _, p := range field.Names {
+				if p.Name == "priority" {
+					takes[name] = at
+				}
+				at++
+			}
+		}
+	}
+	for _, f := range files {
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				note(n.Name.Name, n.Type)
+			case *ast.AssignStmt:
+				for i, left := range n.Lhs {
+					id, named := left.(*ast.Ident)
+					if !named || len(n.Rhs) != len(n.Lhs) {
+						continue
+					}
+					if f, is := n.Rhs[i].(*ast.FuncLit); is {
+						note(id.Name, f.Type)
+					}
+				}
+			}
+			return true
+		})
+	}
+	return takes
+}
+
+func calledName(c *ast.CallExpr) string {
+	switch f := c.Fun.(type) {
+	case *ast.Ident:
+		return f.Name
+	case *ast.SelectorExpr:
+		return f.Sel.Name
+	}
+	return ""
+}
+
+func noNumber(t *testing.T, fset *token.FileSet, e ast.Expr) {
+	ast.Inspect(e, func(n ast.Node) bool {
+		if lit, is := n.(*ast.BasicLit); is && lit.Kind == token.INT {
+			t.Errorf("%s: a priority is the number %s here: give it a name, on top of the stage's file", fset.Position(lit.Pos()), lit.Value)
+		}
+		return true
+	})
+}
+
+// prefixes are how names of priorities begin where that is not the stage's name.
+var prefixes = map[string][]string{
+	"SpoofGuard": {"spoof"}, "ARPResponder": {"arp"}, "NDReply": {"ndReply"}, "VNIDCheck": {"vnidCheck"}, "RejectStage": {"reject"},
+	"Forwarding": {"forwarding", "outward"}, "ExposeBack": {"exposeBack", "outward"},
+	"EgressPolicy": {"rules"}, "IngressPolicy": {"rules"}, "EgressRules": {"rules"}, "IngressRules": {"rules"},
+}
+
+// ofStage: a stage that is named has a priority of its own.
+func ofStage(t *testing.T, fset *token.FileSet, stage, priority ast.Expr) {
+	s, named := stage.(*ast.Ident)
+	p, is := priority.(*ast.Ident)
+	if !named || !is || !ast.IsExported(s.Name) || p.Name == "otherwise" || p.Name == "priority" {
+		return
+	}
+	begins := prefixes[s.Name]
+	if begins == nil {
+		begins = []string{strings.ToLower(s.Name[:1]) + s.Name[1:]}
+	}
+	if !slices.ContainsFunc(begins, func(b string) bool { return strings.HasPrefix(p.Name, b) }) {
+		t.Errorf("%s: %s is no priority of %s", fset.Position(p.Pos()), p.Name, s.Name)
+	}
+}
+
+func falling(t *testing.T, fset *token.FileSet, d *ast.GenDecl) {
+	last := 1 << 16
+	for _, s := range d.Specs {
+		v := s.(*ast.ValueSpec)
+		if len(v.Names) != 1 || len(v.Values) != 1 {
+			t.Errorf("%s: a line each, please", fset.Position(v.Pos()))
+			continue
+		}
+		lit, is := v.Values[0].(*ast.BasicLit)
+		if !is {
+			continue
+		}
+		if n, err := strconv.Atoi(lit.Value); err != nil || n > last {
+			t.Errorf("%s: %s is %s, below one of %d: the highest comes first", fset.Position(v.Pos()), v.Names[0].Name, lit.Value, last)
+		} else {
+			last = n
+		}
+	}
+}

@@ -38,6 +38,8 @@ func (c *counting) Write(b []byte) (int, error) {
 	return n, err
 }
 
+var _ = resource(Handlers.addBackup, root)
+
 func (h Handlers) addBackup(mux *routes) {
 	mux.handle("GET /v1/backup", h.backup)
 }

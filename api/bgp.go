@@ -36,4 +36,6 @@ func AskBGP(ctx context.Context, c *Client) (BGP, error) {
 	return call[BGP](ctx, c, http.MethodGet, "bgp", nil)
 }
 
+var _ = resource(Handlers.addBGP, func(h Handlers, to *Handlers) { to.BGP = h.BGP })
+
 func (h Handlers) addBGP(mux *routes) { get(mux, "/v1/bgp", h.BGP) }

@@ -55,6 +55,8 @@ func (c *Client) Capture(ctx context.Context, r CaptureRequest, w io.Writer) (en
 	return end, nil
 }
 
+var _ = resource(Handlers.addCapture, root)
+
 // addCapture streams: what is answered before the first packet may be an error, what comes later is in the trailer.
 func (h Handlers) addCapture(mux *routes) {
 	mux.handle("POST /v1/capture", func(w http.ResponseWriter, r *http.Request) {

@@ -39,6 +39,8 @@ func (c *Client) Doctor(ctx context.Context) (Diagnosis, error) {
 	return call[Diagnosis](ctx, c, http.MethodGet, "doctor", nil)
 }
 
+var _ = resource(Handlers.addDoctor, func(h Handlers, to *Handlers) { to.Doctor = h.Doctor })
+
 func (h Handlers) addDoctor(mux *routes) {
 	get(mux, "/v1/doctor", h.Doctor)
 }

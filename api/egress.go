@@ -86,6 +86,8 @@ func RemoveEgress(ctx context.Context, c *Client, r RemoveEgressRequest) (Done, 
 	return call[Done](ctx, c, http.MethodPost, "egresses/remove", r)
 }
 
+var _ = resource(Handlers.addEgress, func(h Handlers, to *Handlers) { to.Egresses = h.Egresses })
+
 func (h Handlers) addEgress(mux *routes) {
 	get(mux, "/v1/egresses", h.Egresses)
 	post(mux, "/v1/egresses/create", h.NewEgress)

@@ -57,6 +57,8 @@ func (c *Client) Endpoints(ctx context.Context) ([]Endpoint, error) {
 	return call[[]Endpoint](ctx, c, http.MethodGet, "endpoints", nil)
 }
 
+var _ = resource(Handlers.addEndpoints, func(h Handlers, to *Handlers) { to.Endpoints = h.Endpoints })
+
 func (h Handlers) addEndpoints(mux *routes) {
 	get(mux, "/v1/endpoints", h.Endpoints)
 }

@@ -15,6 +15,8 @@ func (c *Client) FastPath(ctx context.Context, r FastPathRequest) (Done, error) 
 	return call[Done](ctx, c, http.MethodPost, "fastpath", r)
 }
 
+var _ = resource(Handlers.addFastPath, root)
+
 func (h Handlers) addFastPath(mux *routes) {
 	post(mux, "/v1/fastpath", h.FastPath)
 }

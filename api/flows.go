@@ -23,6 +23,8 @@ func (c *Client) Flows(ctx context.Context) ([]Flow, error) {
 	return call[[]Flow](ctx, c, http.MethodGet, "flows", nil)
 }
 
+var _ = resource(Handlers.addFlows, func(h Handlers, to *Handlers) { to.Flows = h.Flows })
+
 func (h Handlers) addFlows(mux *routes) {
 	get(mux, "/v1/flows", h.Flows)
 }

@@ -16,6 +16,8 @@ func (c *Client) Forget(ctx context.Context, r ForgetRequest) (Done, error) {
 	return call[Done](ctx, c, http.MethodPost, "forget", r)
 }
 
+var _ = resource(Handlers.addForget, root)
+
 func (h Handlers) addForget(mux *routes) {
 	post(mux, "/v1/forget", h.Forget)
 }

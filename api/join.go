@@ -21,6 +21,8 @@ func (h Handlers) join() func(context.Context, JoinRequest) (Done, error) {
 	return func(ctx context.Context, _ JoinRequest) (Done, error) { return h.Join(ctx) }
 }
 
+var _ = resource(Handlers.addJoin, root)
+
 func (h Handlers) addJoin(mux *routes) {
 	post(mux, "/v1/join", h.join())
 }

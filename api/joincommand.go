@@ -17,6 +17,8 @@ func (c *Client) JoinCommand(ctx context.Context) (JoinCommand, error) {
 	return call[JoinCommand](ctx, c, http.MethodGet, "join-command", nil)
 }
 
+var _ = resource(Handlers.addJoinCommand, root)
+
 func (h Handlers) addJoinCommand(mux *routes) {
 	get(mux, "/v1/join-command", h.JoinCommand)
 }

@@ -33,6 +33,8 @@ func (c *Client) ChangeKeys(ctx context.Context, r KeysRequest) (Done, error) {
 	return call[Done](ctx, c, http.MethodPost, "keys", r)
 }
 
+var _ = resource(Handlers.addKeys, root)
+
 func (h Handlers) addKeys(mux *routes) {
 	get(mux, "/v1/keys", h.Keys)
 	post(mux, "/v1/keys", h.ChangeKeys)

@@ -66,4 +66,6 @@ func AskLead(ctx context.Context, c *Client, r TraceRequest) (Lead, error) {
 	return call[Lead](ctx, c, http.MethodPost, "trace/lead", r)
 }
 
+var _ = resource(Handlers.addLead, func(h Handlers, to *Handlers) { to.Lead = dryTrace(h.Lead) })
+
 func (h Handlers) addLead(mux *routes) { post(mux, "/v1/trace/lead", h.Lead) }

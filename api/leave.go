@@ -16,6 +16,8 @@ func (c *Client) Leave(ctx context.Context, r LeaveRequest) (Done, error) {
 	return call[Done](ctx, c, http.MethodPost, "leave", r)
 }
 
+var _ = resource(Handlers.addLeave, root)
+
 func (h Handlers) addLeave(mux *routes) {
 	post(mux, "/v1/leave", h.Leave)
 }

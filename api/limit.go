@@ -24,6 +24,8 @@ func Limit(ctx context.Context, c *Client, r LimitRequest) (Done, error) {
 	return call[Done](ctx, c, http.MethodPost, "limit", r)
 }
 
+var _ = resource(Handlers.addLimit, root)
+
 func (h Handlers) addLimit(mux *routes) {
 	post(mux, "/v1/limit", h.Limit)
 }

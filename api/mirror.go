@@ -47,6 +47,8 @@ func StopMirror(ctx context.Context, c *Client, r StopMirrorRequest) (Done, erro
 	return call[Done](ctx, c, http.MethodPost, "mirrors/stop", r)
 }
 
+var _ = resource(Handlers.addMirror, func(h Handlers, to *Handlers) { to.Mirrors = h.Mirrors })
+
 func (h Handlers) addMirror(mux *routes) {
 	get(mux, "/v1/mirrors", h.Mirrors)
 	post(mux, "/v1/mirrors/start", h.StartMirror)

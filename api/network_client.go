@@ -61,6 +61,8 @@ func (c *Client) RemoveClient(ctx context.Context, r RemoveClientRequest) (Done,
 	return call[Done](ctx, c, http.MethodPost, "clients/remove", r)
 }
 
+var _ = resource(Handlers.addClients, func(h Handlers, to *Handlers) { to.Clients = h.Clients })
+
 func (h Handlers) addClients(mux *routes) {
 	get(mux, "/v1/clients", h.Clients)
 	post(mux, "/v1/clients/add", h.NewClient)

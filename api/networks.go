@@ -55,6 +55,8 @@ func (c *Client) ChangeRealm(ctx context.Context, r RealmRequest) (Done, error) 
 	return call[Done](ctx, c, http.MethodPost, "networks/realm", r)
 }
 
+var _ = resource(Handlers.addNetworks, func(h Handlers, to *Handlers) { to.Networks = h.Networks })
+
 func (h Handlers) addNetworks(mux *routes) {
 	get(mux, "/v1/networks", h.Networks)
 	post(mux, "/v1/networks/realm", h.Realm)

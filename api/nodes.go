@@ -50,6 +50,8 @@ func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
 	return call[[]Node](ctx, c, http.MethodGet, "nodes", nil)
 }
 
+var _ = resource(Handlers.addNodes, func(h Handlers, to *Handlers) { to.Nodes = h.Nodes })
+
 func (h Handlers) addNodes(mux *routes) {
 	get(mux, "/v1/nodes", h.Nodes)
 }

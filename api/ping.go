@@ -33,6 +33,8 @@ func (c *Client) Ping(ctx context.Context, host string) (Ping, error) {
 	return call[Ping](ctx, c, http.MethodGet, "ping?host="+url.QueryEscape(host), nil)
 }
 
+var _ = resource(Handlers.addPing, func(h Handlers, to *Handlers) { to.Ping = h.Ping })
+
 func (h Handlers) addPing(mux *routes) {
 	mux.handle("GET /v1/ping", func(w http.ResponseWriter, r *http.Request) {
 		if h.Ping == nil {

@@ -341,6 +341,10 @@ func (c *Client) Learn(ctx context.Context, network string) (Learned, error) {
 	return call[Learned](ctx, c, http.MethodGet, "policies/learn?"+url.Values{"network": {network}}.Encode(), nil)
 }
 
+var _ = resource(Handlers.addPolicy, func(h Handlers, to *Handlers) {
+	to.Policies, to.RuleCounts, to.Explain, to.Learn = h.Policies, h.RuleCounts, h.Explain, h.Learn
+})
+
 func (h Handlers) addPolicy(mux *routes) {
 	mux.handle("GET /v1/policies/learn", func(w http.ResponseWriter, r *http.Request) {
 		if h.Learn == nil {

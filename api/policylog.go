@@ -50,6 +50,8 @@ func PolicyLogSince(ctx context.Context, c *Client, number uint64) (PolicyLog, e
 	return call[PolicyLog](ctx, c, http.MethodGet, "policies/log?"+url.Values{"since": {strconv.FormatUint(number, 10)}}.Encode(), nil)
 }
 
+var _ = resource(Handlers.addPolicyLog, func(h Handlers, to *Handlers) { to.PolicyLog = h.PolicyLog })
+
 func (h Handlers) addPolicyLog(mux *routes) {
 	mux.handle("GET /v1/policies/log", func(w http.ResponseWriter, r *http.Request) {
 		if h.PolicyLog == nil {

@@ -28,6 +28,8 @@ func (c *Client) Ring(ctx context.Context) ([]Pool, error) {
 	return call[[]Pool](ctx, c, http.MethodGet, "ring", nil)
 }
 
+var _ = resource(Handlers.addRing, func(h Handlers, to *Handlers) { to.Ring = h.Ring })
+
 func (h Handlers) addRing(mux *routes) {
 	get(mux, "/v1/ring", h.Ring)
 }

@@ -74,12 +74,30 @@ type Handlers struct {
 	largest int64 // bytes of a request's body; 0: maxBody
 }
 
-// Readers are the answers for who may look and not touch: nothing of them changes anything or has a key in it.
+// resources are what this package's files answer: each says so in itself.
+var resources []struct {
+	add   func(Handlers, *routes)
+	looks func(h Handlers, to *Handlers)
+}
+
+// resource says of a file by which routes it is answered, and hands on what of it is for who may look and not touch: nothing of that
+// changes anything or has a key in it.
+func resource(add func(Handlers, *routes), looks func(h Handlers, to *Handlers)) struct{} {
+	resources = append(resources, struct {
+		add   func(Handlers, *routes)
+		looks func(h Handlers, to *Handlers)
+	}{add, looks})
+	return struct{}{}
+}
+
+// root is for resources of which nothing is for who may only look.
+func root(Handlers, *Handlers) {}
+
+// Readers are the answers for who may look and not touch.
 func (h Handlers) Readers() Handlers {
-	r := Handlers{
-		Clients: h.Clients, Mirrors: h.Mirrors,
-		Status: h.Status, Nodes: h.Nodes, Services: h.Services, Egresses: h.Egresses, BGP: h.BGP, Networks: h.Networks, Endpoints: h.Endpoints, Ring: h.Ring, Flows: h.Flows,
-		Doctor: h.Doctor, Ping: h.Ping, Metrics: h.Metrics, Policies: h.Policies, RuleCounts: h.RuleCounts, PolicyLog: h.PolicyLog, Explain: h.Explain, Learn: h.Learn, Trace: dryTrace(h.Trace), Lead: dryTrace(h.Lead), Traffic: h.Traffic, Absent: h.Absent, largest: maxQuestion,
+	r := Handlers{Absent: h.Absent, largest: maxQuestion}
+	for _, of := range resources {
+		of.looks(h, &r)
 	}
 	if r.Absent == nil {
 		r.Absent = &Error{http.StatusForbidden, "that is for root: run this with sudo; without, you may look, and not change anything"}
@@ -143,11 +161,8 @@ func Routes() []string { return Handlers{}.mux().patterns }
 func (h Handlers) mux() *routes {
 	mux := &routes{ServeMux: http.NewServeMux(), absent: h.Absent, largest: cmp.Or(h.largest, maxBody)}
 	mux.handle("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
-	for _, add := range []func(*routes){
-		h.addStatus, h.addNodes, h.addNetworks, h.addService, h.addEgress, h.addBGP, h.addClients, h.addEndpoints, h.addRing, h.addFlows, h.addDoctor, h.addPing, h.addJoinCommand, h.addLeave, h.addJoin,
-		h.addForget, h.addBackup, h.addKeys, h.addFastPath, h.addPolicy, h.addMetrics, h.addCapture, h.addTraffic, h.addPolicyLog, h.addTrace, h.addLead, h.addMirror, h.addLimit,
-	} {
-		add(mux)
+	for _, of := range resources {
+		of.add(h, mux)
 	}
 	mux.HandleFunc("/", mux.none)
 	return mux
@@ -197,20 +212,6 @@ func read(w http.ResponseWriter, r *http.Request, largest int64, into any) bool 
 		return false
 	}
 	return true
-}
-
-// graded adds to problems what follows from their codes.
-func graded(status func(context.Context) (Status, error)) func(context.Context) (Status, error) {
-	if status == nil {
-		return nil
-	}
-	return func(ctx context.Context) (Status, error) {
-		s, err := status(ctx)
-		for i, p := range s.Problems {
-			s.Problems[i].Severity = p.Code.Severity()
-		}
-		return s, err
-	}
 }
 
 // reply writes the value, or the error as {"error": "..."}.

@@ -80,6 +80,8 @@ func (c *Client) RemoveService(ctx context.Context, r RemoveServiceRequest) (Don
 	return call[Done](ctx, c, http.MethodPost, "services/remove", r)
 }
 
+var _ = resource(Handlers.addService, func(h Handlers, to *Handlers) { to.Services = h.Services })
+
 func (h Handlers) addService(mux *routes) {
 	get(mux, "/v1/services", h.Services)
 	post(mux, "/v1/services/create", h.NewService)

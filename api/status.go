@@ -118,6 +118,22 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	return call[Status](ctx, c, http.MethodGet, "status", nil)
 }
 
+var _ = resource(Handlers.addStatus, func(h Handlers, to *Handlers) { to.Status = h.Status })
+
 func (h Handlers) addStatus(mux *routes) {
 	get(mux, "/v1/status", graded(h.Status))
+}
+
+// graded adds to problems what follows from their codes.
+func graded(status func(context.Context) (Status, error)) func(context.Context) (Status, error) {
+	if status == nil {
+		return nil
+	}
+	return func(ctx context.Context) (Status, error) {
+		s, err := status(ctx)
+		for i, p := range s.Problems {
+			s.Problems[i].Severity = p.Code.Severity()
+		}
+		return s, err
+	}
 }

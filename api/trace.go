@@ -95,4 +95,6 @@ func dryTrace[T any](trace func(context.Context, TraceRequest) (T, error)) func(
 	}
 }
 
+var _ = resource(Handlers.addTrace, func(h Handlers, to *Handlers) { to.Trace = dryTrace(h.Trace) })
+
 func (h Handlers) addTrace(mux *routes) { post(mux, "/v1/trace", h.Trace) }

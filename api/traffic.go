@@ -67,6 +67,8 @@ func (c *Client) Traffic(ctx context.Context, all bool) (Traffic, error) {
 	return call[Traffic](ctx, c, http.MethodGet, "traffic?"+url.Values{"all": {strconv.FormatBool(all)}}.Encode(), nil)
 }
 
+var _ = resource(Handlers.addTraffic, func(h Handlers, to *Handlers) { to.Traffic = h.Traffic })
+
 func (h Handlers) addTraffic(mux *routes) {
 	mux.handle("GET /v1/traffic", func(w http.ResponseWriter, r *http.Request) {
 		if h.Traffic == nil {

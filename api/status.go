@@ -29,7 +29,7 @@ type Status struct {
 	Datapath string `json:"datapath"` // kernel or userspace
 	// Kernel is what the kernel's datapath counts, if that is the one.
 	Kernel   *KernelDatapath `json:"kernelDatapath,omitempty"`
-	FastPath string          `json:"fastPath"` // on or direct, or "off: ", "rests: " or "on, not direct: " and why
+	FastPath string          `json:"fastPath"` // on or direct, or "off: ", "rests: ", "on, not direct: " or "direct, but cut at a bridge: " and why
 	// Encryption is how what goes to other hosts is encrypted, and by what; empty: it is not.
 	Encryption string `json:"encryption,omitempty"`
 	MTU        int    `json:"mtu"` // of the underlay, bytes

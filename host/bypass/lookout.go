@@ -38,6 +38,14 @@ func (l *Lookout) Judge(t Traffic) error {
 	return ErrLooking
 }
 
+// Ports is Watch.Ports.
+func (l *Lookout) Ports() Ports {
+	if w := l.now.Load(); w != nil {
+		return w.Ports()
+	}
+	return Ports{}
+}
+
 // Run hears of changes until ctx is done. It is called in the namespace that is judged, on a thread that stays there.
 func (l *Lookout) Run(ctx context.Context) {
 	pause, said := firstPause, ""

@@ -24,6 +24,7 @@ type Watch struct {
 
 	firewall, security *news
 	network            *link.Watch
+	neighbours         *link.Watch
 	changed            chan struct{}
 	heard              atomic.Uint64 // changes
 	state              atomic.Int32
@@ -35,6 +36,7 @@ type Watch struct {
 	when    time.Time
 	last    error
 	traffic Traffic
+	ports   Ports // that last was judged by
 
 	about atomic.Pointer[about] // who hears of changes does not wait for mu, which is held while rules are read
 }
@@ -55,7 +57,8 @@ const Lease = 3 * time.Second
 type about struct {
 	traffic Traffic
 	looked  bool
-	seen    string // of what the kernel tells no news of
+	seen    string  // of what the kernel tells no news of
+	bridge  *bridge // nil: packets leave by none
 }
 
 // States of a Watch.
@@ -86,6 +89,10 @@ func Open(ours string, tell Tell) (*Watch, error) {
 		w.Close()
 		return nil, err
 	}
+	if w.neighbours, err = link.OpenWatch(link.NeighbourChange); err != nil {
+		w.Close()
+		return nil, err
+	}
 	return w, nil
 }
 
@@ -96,8 +103,10 @@ func (w *Watch) Close() {
 			_ = n.file.Close()
 		}
 	}
-	if w.network != nil {
-		w.network.Close()
+	for _, n := range []*link.Watch{w.network, w.neighbours} {
+		if n != nil {
+			n.Close()
+		}
 	}
 }
 
@@ -129,17 +138,39 @@ func (w *Watch) Judge(t Traffic) error {
 		return w.last
 	}
 	w.traffic = t
-	w.about.Store(&about{traffic: t})
+	now := about{traffic: t}
+	nic := bridgeOf(t)
+	if nic != nil {
+		now.bridge = &bridge{all: true}
+	}
+	w.about.Store(&now)
 	heard = w.heard.Load() // what changes from here on is heard of
-	w.about.Store(&about{t, true, said(unheard(t, w.ours))})
 	began := time.Now()
-	err := look(t, w.ours)
+	seen, err := w.unheard(now), look(t, w.ours)
+	w.ports = Ports{}
+	if nic != nil {
+		now.bridge = &bridge{closed: true}
+	}
+	if err == nil {
+		w.ports, now.bridge = portsOf(t, nic)
+	}
+	w.about.Store(&about{t, true, seen, now.bridge})
 	w.judged, w.at, w.last, w.when = w.heard.Load() == heard, heard, err, time.Now()
 	w.damper.read(w.when.Sub(began))
 	if !w.judged {
 		return ErrLooking
 	}
 	return err
+}
+
+// Ports are those of a bridge by which what is judged leaves, and none where nothing is known to be as it was.
+func (w *Watch) Ports() Ports {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.judged || w.at != w.heard.Load() || w.last != nil {
+		return Ports{}
+	}
+	return w.ports
 }
 
 // Run hears of changes until ctx is done. It is called in the namespace of the Watch, on a thread that stays there.
@@ -156,6 +187,7 @@ func (w *Watch) Run(ctx context.Context) error {
 		}
 	}
 	g.Go(func() error { return w.network.Run(ctx, w.hearOfNetwork) })
+	g.Go(func() error { return w.neighbours.Run(ctx, w.hearOfNeighbour) })
 	stopped := make(chan error, 1)
 	go func() { stopped <- g.Wait() }()
 	tick := pulse.After(glance)
@@ -197,15 +229,16 @@ func (w *Watch) hear() {
 // hearOfNetwork leaves out what containers come and go with.
 func (w *Watch) hearOfNetwork(c link.Change) {
 	var t Traffic
+	var b *bridge
 	if a := w.about.Load(); a != nil {
-		t = a.traffic
+		t, b = a.traffic, a.bridge
 	}
 	matters := false
 	switch c.Kind {
 	case link.AnyChange:
 		matters = true
 	case link.LinkChange:
-		matters = c.Index == t.Index || c.Name == t.Device || c.Name == t.Tunnel
+		matters = c.Index == t.Index || c.Name == t.Device || c.Name == t.Tunnel || b.uses(c.Index)
 	case link.FilterChange:
 		matters = c.Index == t.Index || c.Index == t.TunnelIndex || c.Index < 0 // below 0: of a block that several share
 	case link.RouteChange, link.RuleChange:
@@ -218,9 +251,39 @@ func (w *Watch) hearOfNetwork(c link.Change) {
 	}
 }
 
+// hearOfNeighbour is of who is behind the ports of a bridge by which packets leave.
+func (w *Watch) hearOfNeighbour(c link.Change) {
+	a := w.about.Load()
+	switch {
+	case a == nil || a.bridge == nil || a.bridge.closed:
+	case c.Kind == link.AnyChange,
+		c.Bridge == a.traffic.Index && a.bridge.moved(c.MAC, c.Index, c.Gone),
+		c.Bridge == 0 && c.Index == a.traffic.Index && !c.Gone && c.MAC != MAC{} && a.bridge.renumbered(c.Dst.Addr(), c.MAC):
+		w.hear()
+	}
+}
+
+// unheard is what the kernel tells no news of.
+func (w *Watch) unheard(a about) string {
+	text := said(unheard(a.traffic, w.ours))
+	if a.bridge != nil {
+		text += said(atBridge(a.traffic))
+	}
+	return text
+}
+
 // glance looks at what the kernel tells no news of.
 func (w *Watch) glance() {
-	if a := w.about.Load(); a != nil && a.looked && (said(unheard(a.traffic, w.ours)) != a.seen || !w.tell.Renew()) {
+	a := w.about.Load()
+	if a == nil || !a.looked {
+		return
+	}
+	if seen := w.unheard(*a); seen != a.seen {
+		next := *a // heard of once: else it would never be calm
+		next.seen = seen
+		w.about.CompareAndSwap(a, &next)
+		w.hear()
+	} else if !w.tell.Renew() {
 		w.hear()
 	}
 }

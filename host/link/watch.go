@@ -20,23 +20,25 @@ type Kind int
 const (
 	// AnyChange: anything may have changed. A watch has just begun, or the kernel had more to tell
 	// than there was room for.
-	AnyChange    Kind = iota
-	LinkChange        // interfaces: come, gone, up, down, other addresses or MTU
-	AddrChange        // IP addresses
-	RouteChange       // of all tables
-	RuleChange        // that choose the table
-	FilterChange      // qdiscs, classes and filters of tc(8)
-	SwitchChange      // forwarding, rp_filter and the like of interfaces, "all" and "default"
+	AnyChange       Kind = iota
+	LinkChange           // interfaces: come, gone, up, down, other addresses or MTU
+	AddrChange           // IP addresses
+	RouteChange          // of all tables
+	RuleChange           // that choose the table
+	FilterChange         // qdiscs, classes and filters of tc(8)
+	SwitchChange         // forwarding, rp_filter and the like of interfaces, "all" and "default"
+	NeighbourChange      // whose MAC address is known, and behind which ports of bridges one is
 )
 
 // groups are rtnetlink's groups of each kind.
 var groups = map[Kind][]int{
-	LinkChange:   {unix.RTNLGRP_LINK},
-	AddrChange:   {unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR},
-	RouteChange:  {unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE},
-	RuleChange:   {unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE},
-	FilterChange: {unix.RTNLGRP_TC},
-	SwitchChange: {unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF},
+	LinkChange:      {unix.RTNLGRP_LINK},
+	AddrChange:      {unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR},
+	RouteChange:     {unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE},
+	RuleChange:      {unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE},
+	FilterChange:    {unix.RTNLGRP_TC},
+	SwitchChange:    {unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF},
+	NeighbourChange: {unix.RTNLGRP_NEIGH},
 }
 
 // Change is what the kernel tells of one thing. Whoever wants to know how that is now looks:
@@ -51,9 +53,12 @@ type Change struct {
 	Up    bool   // of a link
 	V6    bool
 	Table int // of a route or a rule
-	// Priority is a rule's, Dst a route's or an address' with its prefix length.
+	// Priority is a rule's, Dst a route's or an address' with its prefix length, or a neighbour's.
 	Priority int
 	Dst      netip.Prefix
+	// MAC is a neighbour's. If Bridge is not 0 that is behind the port Index of that bridge, and Dst is not valid.
+	MAC    [6]byte
+	Bridge int
 }
 
 // Watch is a subscription to changes of a network namespace.

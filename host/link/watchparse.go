@@ -31,6 +31,8 @@ func parseChange(m syscall.NetlinkMessage) (c Change, ok bool) {
 		c.Kind, c.Gone, head = FilterChange, true, 20
 	case unix.RTM_NEWNETCONF, unix.RTM_DELNETCONF:
 		c.Kind, c.Gone, head = SwitchChange, m.Header.Type == unix.RTM_DELNETCONF, 4 // struct netconfmsg, aligned
+	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
+		c.Kind, c.Gone, head = NeighbourChange, m.Header.Type == unix.RTM_DELNEIGH, unix.SizeofNdMsg
 	default:
 		return c, false
 	}
@@ -48,7 +50,7 @@ func parseChange(m syscall.NetlinkMessage) (c Change, ok bool) {
 		c.Index = int(le.Uint32(b[4:]))
 	case RouteChange, RuleChange:
 		c.Table = int(b[4])
-	case FilterChange:
+	case FilterChange, NeighbourChange:
 		c.Index = int(int32(le.Uint32(b[4:])))
 	}
 	for t, v := range attributes(b[head:]) {
@@ -85,6 +87,14 @@ func (c *Change) attribute(t uint16, v, b []byte) {
 		c.Priority = number()
 	case c.Kind == SwitchChange && t == netconfIndex:
 		c.Index = number()
+	case c.Kind == NeighbourChange && t == unix.NDA_DST:
+		if a, ok := netip.AddrFromSlice(v); ok {
+			c.Dst = netip.PrefixFrom(a, a.BitLen())
+		}
+	case c.Kind == NeighbourChange && t == unix.NDA_LLADDR && len(v) == len(c.MAC):
+		c.MAC = [6]byte(v)
+	case c.Kind == NeighbourChange && t == unix.NDA_MASTER && b[0] == unix.AF_BRIDGE:
+		c.Bridge = number()
 	}
 }
 

@@ -301,7 +301,7 @@ func fastPathState(text string) string {
 		return "resting"
 	case strings.HasPrefix(text, "on"):
 		return "on"
-	case text == "direct":
+	case strings.HasPrefix(text, "direct"):
 		return "direct"
 	}
 	return "off"

@@ -25,6 +25,7 @@ const (
 	bpfMapGvLease           = "gv_lease"
 	bpfMapGvLocals          = "gv_locals"
 	bpfMapGvOwn             = "gv_own"
+	bpfMapGvPorts           = "gv_ports"
 	bpfMapGvRanges          = "gv_ranges"
 	bpfMapGvRules           = "gv_rules"
 	bpfMapGvSeats           = "gv_seats"
@@ -108,6 +109,7 @@ type bpfMapSpecs struct {
 	GvLease      *ebpf.MapSpec `ebpf:"gv_lease"`
 	GvLocals     *ebpf.MapSpec `ebpf:"gv_locals"`
 	GvOwn        *ebpf.MapSpec `ebpf:"gv_own"`
+	GvPorts      *ebpf.MapSpec `ebpf:"gv_ports"`
 	GvRanges     *ebpf.MapSpec `ebpf:"gv_ranges"`
 	GvRules      *ebpf.MapSpec `ebpf:"gv_rules"`
 	GvSeats      *ebpf.MapSpec `ebpf:"gv_seats"`
@@ -151,6 +153,7 @@ type bpfMaps struct {
 	GvLease      *ebpf.Map `ebpf:"gv_lease"`
 	GvLocals     *ebpf.Map `ebpf:"gv_locals"`
 	GvOwn        *ebpf.Map `ebpf:"gv_own"`
+	GvPorts      *ebpf.Map `ebpf:"gv_ports"`
 	GvRanges     *ebpf.Map `ebpf:"gv_ranges"`
 	GvRules      *ebpf.Map `ebpf:"gv_rules"`
 	GvSeats      *ebpf.Map `ebpf:"gv_seats"`
@@ -170,6 +173,7 @@ func (m *bpfMaps) Close() error {
 		m.GvLease,
 		m.GvLocals,
 		m.GvOwn,
+		m.GvPorts,
 		m.GvRanges,
 		m.GvRules,
 		m.GvSeats,

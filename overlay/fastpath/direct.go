@@ -45,7 +45,7 @@ func (p *Path) directly(in pipeline.Input, c *configValue) error {
 		return err
 	}
 	u := p.cfg.Underlay
-	nic, marks, err := plainNIC(u)
+	nic, marks, bridged, err := plainNIC(u)
 	if err != nil {
 		return err
 	}
@@ -64,6 +64,7 @@ func (p *Path) directly(in pipeline.Input, c *configValue) error {
 	if err != nil {
 		return err
 	}
+	var ports bypass.Ports
 	if p.judged {
 		p.peers = peersOf(in.VTEPs)
 		err := p.cfg.Judge(bypass.Traffic{Device: u.Device, Index: int(nic), Tunnel: p.cfg.Tunnel, TunnelIndex: int(c.Tunnel), Own: u.VTEP, Port: u.Port, Peers: p.peers, LeastPort: least, EndPort: end})
@@ -73,6 +74,15 @@ func (p *Path) directly(in pipeline.Input, c *configValue) error {
 		if err := p.hold(); err != nil {
 			return err
 		}
+		if p.cfg.Ports != nil {
+			ports = p.cfg.Ports()
+		}
+	}
+	if err := p.ways.set(p.objs.GvPorts, nic, ports.By); err != nil {
+		return fmt.Errorf("by the ports of %s: %w", u.Device, err)
+	}
+	if p.ways.cut = ports.Why; !p.judged && bridged {
+		p.ways.cut = errors.New("only where the agent looks at what this host does with packets (auto, look) they go to a port of the bridge at once")
 	}
 	if err := p.attach(u.Device, nic); err != nil {
 		return err
@@ -116,6 +126,54 @@ func (p *Path) hold() error {
 	return nil
 }
 
+// portKey is struct port_key of the programs.
+type portKey struct {
+	Bridge uint32
+	MAC    bypass.MAC
+	_      [2]byte
+}
+
+// ways are the ports of a bridge by which packets leave.
+type ways struct {
+	ports map[portKey]uint32 // as the programs know them
+	cut   error              // why packets do not leave by them
+}
+
+// set tells the programs of them. They count while what was judged does.
+func (w *ways) set(m *ebpf.Map, nic uint32, by map[bypass.MAC]int) error {
+	next := make(map[portKey]uint32, len(by))
+	for mac, index := range by {
+		next[portKey{Bridge: nic, MAC: mac}] = uint32(index)
+	}
+	for k := range w.ports {
+		if _, stays := next[k]; stays {
+			continue
+		}
+		if err := m.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("forget one: %w", err)
+		}
+		delete(w.ports, k)
+	}
+	for k, index := range next {
+		if w.ports[k] == index {
+			continue
+		}
+		if err := m.Put(k, index); err != nil {
+			return fmt.Errorf("send by one: %w", err)
+		}
+		w.ports[k] = index
+	}
+	return nil
+}
+
+// Cut says why what the kernel has still to segment is cut before it leaves by a bridge, where packets are direct; nil: it is not,
+// but for what goes to hosts that the bridge has not learned of.
+func Cut(p *Path) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ways.cut
+}
+
 // Slots of gv_held.
 const (
 	heldDeliver = iota
@@ -157,23 +215,23 @@ func peersOf(vteps []pipeline.VTEP) (peers []netip.Addr) {
 	return peers
 }
 
-// plainNIC is the index of an Ethernet device that has the VTEP, of IPv4, and whether it stands on others.
-func plainNIC(u Underlay) (nic uint32, stacked bool, err error) {
+// plainNIC is the index of an Ethernet device that has the VTEP, of IPv4, whether it stands on others, and whether it is a bridge.
+func plainNIC(u Underlay) (nic uint32, stacked, bridge bool, err error) {
 	l, err := netlink.LinkByName(u.Device)
 	if err != nil {
-		return 0, false, fmt.Errorf("underlay %s: %w", u.Device, err)
+		return 0, false, false, fmt.Errorf("underlay %s: %w", u.Device, err)
 	}
 	if kind := l.Attrs().EncapType; kind != "ether" {
-		return 0, false, fmt.Errorf("the underlay %s is no Ethernet device, but %s", u.Device, kind)
+		return 0, false, false, fmt.Errorf("the underlay %s is no Ethernet device, but %s", u.Device, kind)
 	}
 	addrs, err := link.Dump(func() ([]netlink.Addr, error) { return netlink.AddrList(l, unix.AF_INET) })
 	if err != nil {
-		return 0, false, fmt.Errorf("addresses of %s: %w", u.Device, err)
+		return 0, false, false, fmt.Errorf("addresses of %s: %w", u.Device, err)
 	}
 	if !slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.Equal(net.IP(u.VTEP.AsSlice())) }) {
-		return 0, false, fmt.Errorf("%s does not have the VTEP's address %s (NAT?)", u.Device, u.VTEP)
+		return 0, false, false, fmt.Errorf("%s does not have the VTEP's address %s (NAT?)", u.Device, u.VTEP)
 	}
-	return uint32(l.Attrs().Index), bypass.Stacked(l), nil
+	return uint32(l.Attrs().Index), bypass.Stacked(l), l.Type() == "bridge", nil
 }
 
 // sourcePorts are those that the VXLAN device takes: the upper one is not among them.

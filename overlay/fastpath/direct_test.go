@@ -109,9 +109,9 @@ func TestDirect(t *testing.T) {
 	}
 }
 
-// Packets in IPv6 go so as well.
-func TestDirectIPv6(t *testing.T) {
-	a, b := directHosts(t)
+// giveIPv6 gives the containers of two hosts addresses of IPv6, which it returns.
+func giveIPv6(t *testing.T, a, b *host) map[*host]string {
+	t.Helper()
 	own := map[*host]string{a: "fd00:1::1:7", b: "fd00:1::2:7"}
 	for h, other := range map[*host]*host{a: b, b: a} {
 		h.in.Ports[0].Addrs = append(h.in.Ports[0].Addrs, addrs(own[h])...)
@@ -138,6 +138,13 @@ func TestDirectIPv6(t *testing.T) {
 			}
 		})
 	}
+	return own
+}
+
+// Packets in IPv6 go so as well.
+func TestDirectIPv6(t *testing.T) {
+	a, b := directHosts(t)
+	own := giveIPv6(t, a, b)
 	before := a.byTunnel()
 	for _, size := range []int{56, mtu - 48} {
 		if n := a.ping(own[b], size); n != 5 {

@@ -45,7 +45,7 @@ func (h *host) judge() {
 		h.Do(func() { l.Run(ctx) })
 	}()
 	h.t.Cleanup(func() { cancel(); ended.Wait() })
-	h.path.cfg.Judge = l.Judge
+	h.path.cfg.Judge, h.path.cfg.Ports = l.Judge, l.Ports
 	h.Do(func() { must(h.t, h.path.StartJudged()) })
 	h.apply()
 }

@@ -39,6 +39,8 @@ type Config struct {
 	Source netip.Addr
 	// Judge says whether this host lets pass, unchanged, all packets that would be direct: StartJudged asks it.
 	Judge func(bypass.Traffic) error
+	// Ports are those by which a bridge sends that is the NIC, as Judge has found it. nil: none are known.
+	Ports func() bypass.Ports
 	Log   *slog.Logger // nil: slog.Default()
 }
 
@@ -66,6 +68,7 @@ type Path struct {
 	swept    time.Time
 	deaf     error // why nothing is noted of what rules let through
 	rests    error // why nothing is direct though it is to be
+	ways     ways
 }
 
 // New returns a Path that is off and does nothing.
@@ -73,7 +76,7 @@ func New(cfg Config) *Path {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	return &Path{cfg: cfg, log: cfg.Log, attached: map[string]uint32{}}
+	return &Path{cfg: cfg, log: cfg.Log, attached: map[string]uint32{}, ways: ways{ports: map[portKey]uint32{}}}
 }
 
 // Names of the programs' filters.
@@ -160,7 +163,7 @@ func (p *Path) unload() {
 		_ = p.objs.Close()
 	}
 	p.objs, p.tables, p.held, p.config, p.attached = nil, tables{}, nil, configValue{}, map[string]uint32{}
-	p.trouble, p.rests, p.deaf = nil, nil, nil
+	p.trouble, p.rests, p.deaf, p.ways = nil, nil, nil, ways{ports: map[portKey]uint32{}}
 }
 
 // Narrow is called before the flows become those of in: what the path carries from now
@@ -467,7 +470,7 @@ func (p *Path) adopt(spec *ebpf.CollectionSpec, devices map[string]uint32) (map[
 		if err := link.AdoptMaps(id, spec, old); err != nil {
 			return err
 		}
-		for _, name := range []string{bpfMapGvUdpFlows, bpfMapGvHeld, bpfMapGvLease} { // not all have these; they begin empty
+		for _, name := range []string{bpfMapGvUdpFlows, bpfMapGvHeld, bpfMapGvLease, bpfMapGvPorts} { // not all have these; they begin empty
 			if m := old[name]; m != nil {
 				_ = m.Close()
 				delete(old, name)
@@ -477,7 +480,7 @@ func (p *Path) adopt(spec *ebpf.CollectionSpec, devices map[string]uint32) (map[
 		if old[bpfMapGvGroups] != nil { // nor all this, which is kept
 			known--
 		}
-		if known < len(spec.Maps)-4 { // of another version: none, rather than a part
+		if known < len(spec.Maps)-5 { // of another version: none, rather than a part
 			for name, m := range old {
 				_ = m.Close()
 				delete(old, name)

@@ -26,6 +26,7 @@ const (
 	verdictMapGvLease           = "gv_lease"
 	verdictMapGvLocals          = "gv_locals"
 	verdictMapGvOwn             = "gv_own"
+	verdictMapGvPorts           = "gv_ports"
 	verdictMapGvRanges          = "gv_ranges"
 	verdictMapGvRules           = "gv_rules"
 	verdictMapGvSeats           = "gv_seats"
@@ -111,6 +112,7 @@ type verdictMapSpecs struct {
 	GvLease      *ebpf.MapSpec `ebpf:"gv_lease"`
 	GvLocals     *ebpf.MapSpec `ebpf:"gv_locals"`
 	GvOwn        *ebpf.MapSpec `ebpf:"gv_own"`
+	GvPorts      *ebpf.MapSpec `ebpf:"gv_ports"`
 	GvRanges     *ebpf.MapSpec `ebpf:"gv_ranges"`
 	GvRules      *ebpf.MapSpec `ebpf:"gv_rules"`
 	GvSeats      *ebpf.MapSpec `ebpf:"gv_seats"`
@@ -156,6 +158,7 @@ type verdictMaps struct {
 	GvLease      *ebpf.Map `ebpf:"gv_lease"`
 	GvLocals     *ebpf.Map `ebpf:"gv_locals"`
 	GvOwn        *ebpf.Map `ebpf:"gv_own"`
+	GvPorts      *ebpf.Map `ebpf:"gv_ports"`
 	GvRanges     *ebpf.Map `ebpf:"gv_ranges"`
 	GvRules      *ebpf.Map `ebpf:"gv_rules"`
 	GvSeats      *ebpf.Map `ebpf:"gv_seats"`
@@ -177,6 +180,7 @@ func (m *verdictMaps) Close() error {
 		m.GvLease,
 		m.GvLocals,
 		m.GvOwn,
+		m.GvPorts,
 		m.GvRanges,
 		m.GvRules,
 		m.GvSeats,

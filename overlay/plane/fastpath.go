@@ -50,7 +50,7 @@ func (p *Plane) newFastPath(source netip.Addr) *fastPath {
 		cfg.Inner = nil  // nor has the switch's port another end than the container's
 	}
 	f := &fastPath{spare: p.Bridge.Datapath == ovs.Kernel, log: p.log, pass: func(ctx context.Context) error { return p.overlay.Pass(ctx) }}
-	cfg.Judge = f.judge
+	cfg.Judge, cfg.Ports = f.judge, f.ports
 	f.path = fastpath.New(cfg)
 	return f
 }
@@ -116,6 +116,9 @@ func (f *fastPath) line() string {
 	}
 	if err := f.path.Direct(); err != nil {
 		return "on, not direct: " + err.Error()
+	}
+	if err := fastpath.Cut(f.path); err != nil {
+		return "direct, but cut at a bridge: " + err.Error()
 	}
 	return "direct"
 }

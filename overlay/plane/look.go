@@ -22,6 +22,14 @@ func (f *fastPath) judge(t bypass.Traffic) error {
 	return errNotLooking
 }
 
+// ports are those of a bridge by which packets between hosts leave, as judge has found them.
+func (f *fastPath) ports() bypass.Ports {
+	if l := f.lookout.Load(); l != nil {
+		return l.Ports()
+	}
+	return bypass.Ports{}
+}
+
 // look begins to hear of changes of the host's rules; f.mu is held. While it does not, nothing is direct.
 func (f *fastPath) look() {
 	ctx, cancel := context.WithCancel(context.Background())

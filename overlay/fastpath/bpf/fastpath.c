@@ -42,6 +42,7 @@
 #define MAX_OWN 32768
 #define MAX_RULES 4096
 #define MAX_GROUPS 8192
+#define MAX_PORTS 4096
 // How many copies of a packet there may be, to members here and to other hosts. An older kernel goes through each by itself when it
 // loads the program, and takes no million steps.
 #define MAX_MEMBERS 32
@@ -353,6 +354,29 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } gv_lease SEC(".maps");
+
+// Of the bridge that is the NIC: the port behind which a MAC address is, where the bridge does nothing else with what the host
+// sends. It counts where packets are direct by a judgement, and no longer.
+struct port_key {
+	__u32 bridge;
+	__u8 mac[ETH_ALEN];
+	__u16 unused;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_PORTS);
+	__type(key, struct port_key);
+	__type(value, __u32);
+} gv_ports SEC(".maps");
+
+// hop is how a packet leaves the NIC.
+struct hop {
+	struct bpf_redir_neigh next;
+	struct ethhdr eth;
+	__u32 port; // of the bridge that the NIC is; 0: by the NIC
+};
 
 #ifdef VERDICT
 struct verdict {
@@ -1480,12 +1504,17 @@ static __always_inline int tunnel_header(struct __sk_buff *skb, struct addr *fro
 	return 0;
 }
 
-static __always_inline int find_route(struct __sk_buff *skb, __u32 nic, const struct outer *o, __u32 size, struct bpf_redir_neigh *next)
+static __always_inline int find_route(struct __sk_buff *skb, __u32 nic, const struct outer *o, __u32 size, struct hop *way)
 {
 	return size > 0xffff; // the test has no routes
 }
 
-static __always_inline int transmit(__u32 nic, const struct outer *o, struct bpf_redir_neigh *next)
+static __always_inline __u32 find_port(struct __sk_buff *skb, const struct config *c, __u32 nic, const struct hop *way)
+{
+	return 0; // nor bridges
+}
+
+static __always_inline int transmit(struct __sk_buff *skb, __u32 nic, const struct outer *o, struct hop *way)
 {
 	struct verdict v = { .ifindex = nic, .vtep = { { 0, 0, bpf_htonl(0xffff), o->ip.daddr } }, .vnid = bpf_ntohl(o->vnid) >> 8 };
 
@@ -1596,8 +1625,9 @@ static __always_inline int tunnel_header(struct __sk_buff *skb, struct addr *fro
 
 // find_route looks up how a packet of this host's leaves it, as for any other: from lo, by all
 // rules and routes. Not 0: not by the NIC, or not yet, or size is too big for the way.
-static __always_inline int find_route(struct __sk_buff *skb, __u32 nic, const struct outer *o, __u32 size, struct bpf_redir_neigh *next)
+static __always_inline int find_route(struct __sk_buff *skb, __u32 nic, const struct outer *o, __u32 size, struct hop *way)
 {
+	struct bpf_redir_neigh *next = &way->next;
 	struct bpf_fib_lookup f = {
 		.family = AF_INET,
 		.l4_protocol = IPPROTO_UDP,
@@ -1616,13 +1646,35 @@ static __always_inline int find_route(struct __sk_buff *skb, __u32 nic, const st
 		next->ipv4_nh = f.ipv4_dst;
 	else
 		__builtin_memcpy(next->ipv6_nh, f.ipv6_dst, sizeof(next->ipv6_nh));
+	__builtin_memcpy(way->eth.h_dest, f.dmac, ETH_ALEN);
+	__builtin_memcpy(way->eth.h_source, f.smac, ETH_ALEN);
+	way->eth.h_proto = bpf_htons(ETH_P_IP);
 	return 0;
 }
 
-// transmit leaves the Ethernet header to the kernel's neighbours, which stay fresh by it.
-static __always_inline int transmit(__u32 nic, const struct outer *o, struct bpf_redir_neigh *next)
+// find_port finds the port of a bridge by which that sends to where the packet goes; 0: the bridge is to be asked. It cuts what the
+// kernel has still to segment, before it hands it to a port. So all else goes by the bridge, and of this some, in 17 ms of each
+// second: the kernel asks again for neighbours that nobody has heard of for long only where it writes their MAC addresses itself.
+static __always_inline __u32 find_port(struct __sk_buff *skb, const struct config *c, __u32 nic, const struct hop *way)
 {
-	return bpf_redirect_neigh(nic, next, sizeof(*next), 0);
+	struct port_key key = { .bridge = nic };
+	const __u32 *port;
+
+	if (nic != c->judged || !skb->gso_size || !(bpf_ktime_get_coarse_ns() >> 24 & 63))
+		return 0;
+	__builtin_memcpy(key.mac, way->eth.h_dest, ETH_ALEN);
+	port = bpf_map_lookup_elem(&gv_ports, &key);
+	return port ? *port : 0;
+}
+
+// transmit leaves the Ethernet header to the kernel's neighbours, which stay fresh by it.
+static __always_inline int transmit(struct __sk_buff *skb, __u32 nic, const struct outer *o, struct hop *way)
+{
+	if (!way->port)
+		return bpf_redirect_neigh(nic, &way->next, sizeof(way->next), 0);
+	if (bpf_skb_store_bytes(skb, 0, &way->eth, sizeof(way->eth), 0))
+		return TC_ACT_SHOT; // no memory
+	return bpf_redirect(way->port, 0);
 }
 #endif
 
@@ -1631,8 +1683,8 @@ static __always_inline int transmit(__u32 nic, const struct outer *o, struct bpf
 static __always_inline int encapsulate_direct(struct __sk_buff *skb, const struct config *c, __u32 nic, const struct headers *h, __u32 vnid, const struct addr *vtep)
 {
 	__u32 hash, size = segment(skb, h) + OUTER, length = skb->len - ETH_HLEN + OUTER;
-	struct bpf_redir_neigh next = {};
 	struct outer o = {};
+	struct hop way = {};
 
 	if (!nic || vtep->w[0] || vtep->w[1] || vtep->w[2] != bpf_htonl(0xffff) || length > 0xffff)
 		return GO_ON;
@@ -1656,15 +1708,16 @@ static __always_inline int encapsulate_direct(struct __sk_buff *skb, const struc
 	set_router_mac(o.inner.macs);
 	set_router_mac(o.inner.macs + 3);
 	o.inner.proto = skb->protocol;
-	if (find_route(skb, nic, &o, size, &next))
+	if (find_route(skb, nic, &o, size, &way))
 		return GO_ON;
+	way.port = find_port(skb, c, nic, &way);
 	if (bpf_skb_adjust_room(skb, OUTER, BPF_ADJ_ROOM_MAC,
 				BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 | BPF_F_ADJ_ROOM_ENCAP_L4_UDP | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN) |
 					BPF_F_ADJ_ROOM_ENCAP_L2_ETH | BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_NO_CSUM_RESET))
 		return GO_ON; // it is encapsulated already, or the kernel does not know a flag
 	if (bpf_skb_store_bytes(skb, ETH_HLEN, &o, OUTER, 0))
 		return TC_ACT_SHOT; // no memory
-	return transmit(nic, &o, &next);
+	return transmit(skb, nic, &o, &way);
 }
 
 // What follows is for groups. The last copy is the packet itself.

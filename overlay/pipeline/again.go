@@ -174,7 +174,7 @@ func differing(a, b objects) (gone, come objects, ok bool) {
 		in.Groups, in.Generation = nil, 0
 		in.Policy, in.members = Policy{}, nil
 	}
-	if !reflect.DeepEqual(gone, come) {
+	if !reflect.DeepEqual(gone, come) || a.hints() != b.hints() { // who begins no more has flows of his own for what is handed over
 		return a, b, false
 	}
 	gone.Generation, come.Generation = a.Generation, b.Generation

@@ -19,13 +19,12 @@ away, so that its network's options count.
 
 For labs, each packet that it sends can be later (--delay 50ms), more or less by a time at random (--jitter 5ms), or
 lost (--loss 1%), on a host whose kernel has netem (sch_netem). What it gets is as ever: give the other ones a delay, too.
+"grapevine limit web --delay none --jitter none --loss none" ends it.
 
 It lasts until the container starts again, or leaves the network: then the driver-opts egress, ingress, delay, jitter and
 loss count that it was started with. CONTAINER is a container's name, NETWORK/NAME, an ID, the beginning of one, or an address.`,
 		Example: `  grapevine limit web --egress 20mbit
-  grapevine limit web --network blue --egress none --ingress 100mbit
-  grapevine limit web --delay 50ms --jitter 5ms --loss 1%
-  grapevine limit web --delay none --jitter none --loss none`,
+  grapevine limit web --network blue --egress none --ingress 100mbit`,
 		Args:              named("a container", 1, 1),
 		ValidArgsFunction: complete(containerNames),
 	}, patience, func(ctx context.Context, c *api.Client, args []string) (api.Done, error) {

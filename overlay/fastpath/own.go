@@ -24,6 +24,8 @@ type (
 		Last, Share, Heard uint32
 		Ended              [2]uint8
 		Answered, Called   uint8
+		Begun              uint8
+		_                  [7]uint8
 	}
 
 	// grantKey and grantValue are struct way and struct granted.
@@ -94,14 +96,20 @@ func (t *tables) sweep(now time.Duration) error {
 	return nil
 }
 
-// forget takes those of addresses away.
+// forget takes those of addresses away, and of those of which that failed before.
 func (t *tables) forget(addrs []netip.Addr) error {
+	if t.left = append(t.left, addrs...); len(t.left) == 0 {
+		return nil
+	}
 	of := map[address]bool{}
-	for _, a := range addrs {
+	for _, a := range t.left {
 		of[addressOf(a)] = true
 	}
-	_, err := t.take(func(k ownKey, _ ownValue) bool { return of[k.Ends[0]] || of[k.Ends[1]] })
-	return err
+	if _, err := t.take(func(k ownKey, _ ownValue) bool { return of[k.Ends[0]] || of[k.Ends[1]] }); err != nil {
+		return err
+	}
+	t.left = nil
+	return nil
 }
 
 // ungrant takes away all that may begin without the switch, and all that has. It is an error if more comes all the time.
@@ -190,14 +198,14 @@ func (p *Path) Full() error {
 	return fmt.Errorf("of containers with policies %d new connections were left to the switch in the last seconds, since their callers have as many open as the fast path has room for", p.tables.refused)
 }
 
-// Forget has no connection of an address go on for who had it before.
+// Forget has no connection of an address go on for who had it before. Where that fails the path rests, and rules change all the same.
 func (p *Path) Forget(addrs []netip.Addr) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.objs == nil || len(addrs) == 0 {
+	if p.objs == nil {
 		return nil
 	}
-	return p.tables.forget(addrs)
+	return p.failed(p.tables.forget(addrs))
 }
 
 // Secret is what the switch is to know hints by (pipeline.Hint); 0: there are none. It stays as long as the maps do.

@@ -245,9 +245,22 @@ func TestOwnAges(t *testing.T) {
 		if nic(fin) || carried(there, fin) || carried(back, fin) || len(own(rt, w)) != 1 {
 			rt.Fatal("the end of a connection that the switch may know does not come to it, or nobody knows any more who called")
 		}
+		if carried(there, ack) || carried(back, ack) {
+			rt.Fatal("the last word about such an end does not come to the switch")
+		}
+		if forget(rt, w.objs.GvOwn); nic(syn) || carried(there, syn) {
+			rt.Fatal("of ports whose connection the switch may know another one begins without it")
+		}
 		if begin(4 * time.Second); !nic(fin) || !carried(back, fin) || len(own(rt, w)) != 0 {
 			rt.Fatal("the end of a connection that it cannot know comes to the switch")
 		}
+		must(rt, w.objs.GvGeneration.Put(currentPlace, uint32(in.Generation)+1))
+		for p, hint := range map[Packet]pipeline.Hint{there: pipeline.Call, back: pipeline.Answer} {
+			if _, _, out := w.program(rt, p, frame(p, ack)); !bytes.HasPrefix(out, hint.MAC(in.Secret)) {
+				rt.Fatalf("nobody says any more who called in what has ended: %x", out[:6])
+			}
+		}
+		must(rt, w.objs.GvGeneration.Put(currentPlace, uint32(in.Generation)))
 	})
 }
 

@@ -224,6 +224,9 @@ func (p *Path) widen(in pipeline.Input) error {
 	if err := p.withdrawFor(in); err != nil {
 		return err
 	}
+	if err := p.tables.forget(nil); err != nil {
+		return err
+	}
 	devices, err := interfaces(p.cfg.Prefix)
 	if err != nil {
 		return err

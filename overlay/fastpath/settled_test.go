@@ -306,7 +306,7 @@ func (w *judges) errs(t *rapid.T, in pipeline.Input, tracked map[tuple]*connecti
 	for p.Src != about.Dst {
 		p, _ = c.packet(t, in, w.device, key)
 	}
-	kind, odd := byte(rapid.SampledFrom([]int{1, 3, 4}).Draw(t, "type of ICMPv6")), rapid.SampledFrom([]string{"", "", "", "its source", "its destination", "a port", "its protocol", "a type", "fragment", "cut"}).Draw(t, "odd")
+	kind, odd := byte(rapid.SampledFrom([]int{1, 3, 4}).Draw(t, "type of ICMPv6")), rapid.SampledFrom([]string{"", "", "", "its source", "its destination", "a port", "its protocol", "a type", "fragment", "cut", "as of ICMPv6"}).Draw(t, "odd")
 	quoted = quoted[14:]
 	at, proto, fragment := 12, 9, []byte{0x20, 0}
 	if p.Src.Is4() {
@@ -333,8 +333,17 @@ func (w *judges) errs(t *rapid.T, in pipeline.Input, tracked map[tuple]*connecti
 		copy(quoted[6:], fragment)
 	case "cut":
 		quoted = quoted[:at+2*long+7]
+	case "as of ICMPv6":
+		if !p.Src.Is4() {
+			return false
+		}
+		from, to, l4 := about.Src.As16(), about.Dst.As16(), quoted[20:]
+		kind, quoted = 1, slices.Concat([]byte{0x60, 0, 0, 0, 0, byte(len(l4)), 6, 64}, from[:], to[:], l4)
 	}
 	frame := errorOf(p, kind, quoted)
+	if odd == "as of ICMPv6" {
+		frame[14+9] = 58
+	}
 	before, err := w.tables.tally()
 	must(t, err)
 	w.settle(t)

@@ -86,6 +86,8 @@ type tables struct {
 	known known           // of settled
 	begun map[uint32]bool // rules that count from nothing when the next flows come
 
+	left []netip.Addr // of which connections may be known still
+
 	refused, refusals uint32 // connections that found no seat, since the last but one sweep, and until the last one
 }
 

@@ -217,6 +217,11 @@ func policyStages(c *compiler) {
 	c.add(Commit, 300, object{}, match{}.ctState("+rel+trk"), goTo(EgressCount))
 	if c.in.hints() { // its first packet was counted by the fast path
 		commit(297, match{}.ctState("+new+trk").reg(regHanded, 1), begun, epochs, out, in)
+		for _, f := range []family{ipv4, ipv6} { // what ends makes no connection known, which conntrack would keep for a quarter of an hour
+			for _, flag := range []string{"fin", "rst"} {
+				c.add(Commit, 299, object{}, match{}.proto(f.tcp).ctState("+new+trk").reg(regHanded, 1).with(fieldTCPFlags, "tcp_flags=+%s", flag), goTo(EgressCount))
+			}
+		}
 	}
 	for _, m := range c.granted() {
 		note := fmt.Sprintf("ct(commit,table=%d,zone=%d,exec(%s))", Committed, Zone, actions(epochs, out, in))

@@ -131,8 +131,8 @@ struct {
 	__type(value, struct config);
 } gv_config SEC(".maps");
 
-// Not preallocated: an element that was deleted is not written to while a program may
-// still read it.
+// Not preallocated: before Linux 6.1 an element that was deleted is not written to while a program may still read it. Since then it
+// may be another endpoint's at once, so that one packet in that moment meets the one's interface and the other's VNID.
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -251,6 +251,8 @@ struct own {
 	__u8 ended[2]; // an end has said its last word
 	__u8 answered;
 	__u8 called; // since the switch let an answer through the caller's packets have visited it
+	__u8 begun;  // its first packet is counted: the NIC's program may judge one that it cannot carry
+	__u8 unused[7];
 };
 
 // Above the generation and the slots in what: the end that called, and, in gv_settled, of which the switch knows nothing, and which the
@@ -758,8 +760,11 @@ static __always_inline int switched(const struct ride *r, __u64 now)
 	return s && !(*(volatile __u64 *)&s->what & CLOSED) && now - *(volatile __u64 *)&s->noted < FINISHED_LIFE;
 }
 
+// What rides is asked: whether a connection may begin without the switch, and whether what goes on comes to the switch from here.
+enum { MAY_BEGIN = 1, NEXT_IS_SWITCH = 2 };
+
 // begins says whether the packet is the first one of a connection that the switch lets through by its rules of now.
-static __always_inline int begins(struct ride *r, __u32 generation, __u64 now)
+static __always_inline int begins(struct ride *r, __u32 generation, __u64 now, int how)
 {
 	struct seats *of, *all;
 	struct granted *g;
@@ -779,7 +784,7 @@ static __always_inline int begins(struct ride *r, __u32 generation, __u64 now)
 		return 0;
 	o.share = share_of(&w.src);
 	if (taken(o.share, &of) >= (MAX_OWN - taken(SHARES, &all)) / 2) {
-		if (all)
+		if (all && how & NEXT_IS_SWITCH)
 			__sync_fetch_and_add(&all->refused, 1);
 		return 0;
 	}
@@ -822,7 +827,7 @@ static __always_inline int hands(const struct own *o, const struct ride *r, int 
 
 	__u64 first = caller ? o->visited[from] : o->visited[!from];
 
-	if (r->flags & (FIN | RST))
+	if (o->ended[0] || o->ended[1])
 		return !!first; // the switch may know it already, and is to know that it ends
 	if (r->flags & SYN || age <= SETTLED_RENEW || (!r->empty && age <= SETTLED_LATE))
 		return 0;
@@ -830,9 +835,6 @@ static __always_inline int hands(const struct own *o, const struct ride *r, int 
 		return 0; // the caller is first
 	return now - o->visited[from] > SETTLED_VISIT;
 }
-
-// What rides is asked: whether a connection may begin without the switch, and whether what goes on comes to the switch from here.
-enum { MAY_BEGIN = 1, NEXT_IS_SWITCH = 2 };
 
 // rides_own is rides for connections of which the switch knows nothing; negative: it is none of these.
 static __always_inline int rides_own(struct ride *r, __u32 generation, int how)
@@ -847,7 +849,7 @@ static __always_inline int rides_own(struct ride *r, __u32 generation, int how)
 		return -1;
 	o = own_of(r, &what, &born);
 	if (!o)
-		return how & MAY_BEGIN && first && begins(r, generation, now) ? 1 : -1;
+		return how & MAY_BEGIN && first && begins(r, generation, now, how) ? 1 : -1;
 	caller = (what >> CALLER_SHIFT & 1) == from;
 	over = (what & 0xffff) != generation;
 	if (first && !caller)
@@ -873,6 +875,12 @@ static __always_inline int rides_own(struct ride *r, __u32 generation, int how)
 			if (caller)
 				o->called = lately(o, now);
 		}
+		if (r->flags & (FIN | RST)) { // the switch is to see the next one of these ports
+			s.what = FINISHED;
+			s.noted = now;
+			s.check = mix(&r->tuple, s.what, s.noted);
+			bpf_map_update_elem(&gv_settled, &r->tuple, &s, BPF_ANY);
+		}
 		return 0;
 	}
 	if (r->flags & (FIN | RST) && o->ended[0] && o->ended[1]) {
@@ -884,6 +892,8 @@ static __always_inline int rides_own(struct ride *r, __u32 generation, int how)
 	}
 	take_slots(r, what);
 	r->edge = r->flags & (FIN | SYN | RST) ? KIND_EDGE : 0;
+	if (first && !o->begun)
+		r->edge = KIND_BEGINS;
 	return 1;
 }
 
@@ -899,7 +909,7 @@ static __always_inline int error_rides(struct __sk_buff *skb, const struct heade
 
 	if (!generation || h->fragment || bpf_skb_load_bytes(skb, h->transport, &type, sizeof(type)))
 		return 0;
-	if (h->protocol == IPPROTO_ICMP) {
+	if (h->protocol == IPPROTO_ICMP && is_ipv4(&h->src)) {
 		struct iphdr ip;
 
 		if (type != ICMP_DEST_UNREACH && type != ICMP_TIME_EXCEEDED && type != ICMP_PARAMETERPROB)
@@ -910,7 +920,7 @@ static __always_inline int error_rides(struct __sk_buff *skb, const struct heade
 		src = (struct addr){ { 0, 0, bpf_htonl(0xffff), ip.saddr } };
 		dst = (struct addr){ { 0, 0, bpf_htonl(0xffff), ip.daddr } };
 		size = sizeof(ip);
-	} else if (h->protocol == IPPROTO_ICMPV6) {
+	} else if (h->protocol == IPPROTO_ICMPV6 && !is_ipv4(&h->src)) { // the number means nothing in IPv4
 		struct ipv6hdr ip;
 
 		if (!type || type > ICMPV6_PARAMPROB)
@@ -1004,6 +1014,22 @@ enum { CALL = 1, ANSWER = 2 };
 
 static __always_inline void set_router_mac(__u16 *mac);
 
+// How long what comes late may bear a hint: the switch's own connections are kept for 45 s once they end.
+#define CLOSED_LIFE (60 * SECOND)
+
+// closed says whether the connection is one that has ended, of which the switch knew nothing.
+static __always_inline int closed(const struct ride *r, __u64 *what)
+{
+	const struct settled *s = bpf_map_lookup_elem(&gv_settled, &r->tuple);
+	__u64 noted;
+
+	if (!s)
+		return 0;
+	*what = *(volatile __u64 *)&s->what;
+	noted = *(volatile __u64 *)&s->noted;
+	return *what & CLOSED && *(volatile __u64 *)&s->check == mix(&r->tuple, *what, noted) && bpf_ktime_get_coarse_ns() - noted < CLOSED_LIFE;
+}
+
 // hand tells the switch what there is to tell of a packet that goes on.
 static __always_inline int hand(struct __sk_buff *skb)
 {
@@ -1019,7 +1045,7 @@ static __always_inline int hand(struct __sk_buff *skb)
 		return GO_ON;
 	if (secret && !parse(skb, &h, 0, skb->protocol) && h.protocol == IPPROTO_TCP && !ride_of(skb, &h, &r) && !(r.flags & SYN)) {
 		o = own_of(&r, &what, &born);
-		if (o)
+		if (o || closed(&r, &what))
 			hint = (what >> CALLER_SHIFT & 1) == r.from ? CALL : ANSWER;
 	}
 	if (hint) {
@@ -1056,7 +1082,10 @@ static __always_inline void count_rule(__u32 slot, __u32 bytes, int begins)
 static __always_inline void count_ride(const struct ride *r, __u32 bytes, int by)
 {
 	__u32 kind = (r->edge ?: (r->tuple.protocol == IPPROTO_UDP) << 1) | !is_ipv4(&r->tuple.end[0]);
+	struct own *o = r->edge == KIND_BEGINS ? bpf_map_lookup_elem(&gv_own, &r->tuple) : NULL;
 
+	if (o)
+		o->begun = 1;
 	if (by == BY_TUNNEL && r->slots[1])
 		count(SLOT_SETTLED_OTHERS + kind, bytes, 1);
 	else

@@ -34,11 +34,7 @@ func vxlan(src, dst netip.Addr, port uint16, inner []byte) []byte {
 
 // gre puts a frame into GRE with a key, and with a checksum over IPv6.
 func gre(src, dst netip.Addr, inner []byte) []byte {
-	b := []byte{0x20, 0, 0x65, 0x58, 0, 0, 0, 5}
-	if src.Is6() {
-		b = []byte{0xa0, 0, 0x65, 0x58, 0x12, 0x34, 0, 0, 0, 0, 0, 5}
-	}
-	return packet(src, dst, encap.ProtocolGRE, append(b, inner...))
+	return packet(src, dst, encap.ProtocolGRE, append([]byte{0x20, 0, 0x65, 0x58, 0, 0, 0, 5}, inner...))
 }
 
 func tcp(from, to uint16, flags byte) []byte {

@@ -191,13 +191,12 @@ func creditSettled(in Input, t Tally, add func(Stage, int, match, Count)) (all, 
 	for i, m := range c.granted() {
 		add(Commit, commitGranted, m, t.Settled[tallyBegun+i].all())
 	}
-	var edges, errors Count
+	var edges Count
 	for i, s := range t.Settled {
 		all = all.and(s)
 		switch {
 		case i >= tallyErrors:
-			errors = sum(errors, s.all())
-			continue
+			continue // each visits one of two flows of commit, by who sends it
 		case i >= tallyEdges:
 			edges = sum(edges, s.all())
 			continue
@@ -208,7 +207,6 @@ func creditSettled(in Input, t Tally, add func(Stage, int, match, Count)) (all, 
 		marked = marked.and(s)
 	}
 	add(Commit, 0, match{}, edges)
-	add(Commit, 300, match{}.ctState("+rel+trk"), errors)
 	add(Committed, 0, match{}, begun)
 	add(Connection, 0, match{}, without(all.all(), begun))
 	add(IngressPolicy, 1, match{}.reg(regTracked, 1).reg(regJudgeIngress, 0), without(all.all(), begun))

@@ -141,6 +141,30 @@ func TestNewNameIsKnownAtOnce(t *testing.T) {
 	}
 }
 
+// A name whose news comes while others are asked for it, who say nothing as on an internal network, is told then.
+func TestNewsIsToldToWhoWaits(t *testing.T) {
+	src := newSource(town(t))
+	asked := make(chan struct{}, 1)
+	s, f := atLoopback(t, src, direct(upstream(t, func(dns.ResponseWriter, *dns.Msg) {
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+	})))
+	go func() {
+		<-asked
+		src.put(t, container(49, hostA, "blue", "another", []string{"10.1.0.49"}))
+		src.put(t, container(50, hostA, "blue", "late", []string{"10.1.0.50"}))
+	}()
+	if got := ask(t, "udp", f.addrOf("udp"), "late", dns.TypeA); got != "NOERROR 10.1.0.50" {
+		t.Errorf("got %q", got)
+	}
+	until(t, func() bool { return len(s.waiting.list()) == 0 })
+	if got := s.Stats(); got.Answered != 1 || got.Queries != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
 // While other servers are silent, our own names are answered, and what nobody
 // answers fails before a program loses its patience.
 func TestSilentUpstreamDelaysNobody(t *testing.T) {

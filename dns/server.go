@@ -65,6 +65,7 @@ type Server struct {
 	counts  counts
 	conns   *crowd // connections over TCP
 	heard   heard
+	waiting waiting
 	own     hostFront
 	look    chan struct{} // capacity 1: the gateway's device may be another one
 
@@ -110,6 +111,7 @@ func (s *Server) Run(ctx context.Context) error {
 // advance brings the index of a server up to now.
 func advance(s *Server) {
 	s.index.Advance(s.cfg.Source.Snapshot())
+	s.again(s.waiting.list()...)
 	if s.cfg.Spread != nil {
 		s.cfg.Spread(s.index.Spread())
 	}

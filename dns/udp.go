@@ -50,7 +50,11 @@ func (s *Server) serveUDP(ctx context.Context, f *front) error {
 			q.wire = append([]byte(nil), q.wire...)
 			forwards.Go(func() {
 				defer s.forward.leave(q.asker)
-				answer(s.remoteEntered(ctx, q))
+				s.waiting.begin(q, answer)
+				s.again(q) // the news may have come since it was looked at
+				if wire := s.remoteEntered(ctx, q); s.waiting.end(q) {
+					answer(wire)
+				}
 			})
 		case answered, refused:
 			answer(wire)

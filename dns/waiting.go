@@ -1,0 +1,56 @@
+package dns
+
+import "sync"
+
+// waiting are questions over UDP that others are asked at this moment. Of a container that has just started the other host's
+// news may come meanwhile, and on an internal network nobody else answers, so they are looked at again at each change.
+type waiting struct {
+	mu  sync.Mutex
+	all map[*question]func(wire []byte)
+}
+
+// begin has a question be looked at until end.
+func (w *waiting) begin(q *question, answer func(wire []byte)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.all == nil {
+		w.all = map[*question]func([]byte){}
+	}
+	w.all[q] = answer
+}
+
+// end reports whether the question has had no answer yet. Whoever is told so gives it.
+func (w *waiting) end(q *question) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, there := w.all[q]
+	delete(w.all, q)
+	return there
+}
+
+func (w *waiting) list() (all []*question) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for q := range w.all {
+		all = append(all, q)
+	}
+	return all
+}
+
+// again answers those that wait and are ours by now.
+func (s *Server) again(list ...*question) {
+	for _, q := range list {
+		wire, v := respond(q, s.index, s.cfg.Hosts)
+		if v != answered {
+			continue
+		}
+		s.waiting.mu.Lock()
+		answer := s.waiting.all[q]
+		delete(s.waiting.all, q)
+		s.waiting.mu.Unlock()
+		if answer != nil {
+			s.counts.answered.Add(1)
+			go answer(wire) // a socket without room keeps nobody else
+		}
+	}
+}

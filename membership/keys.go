@@ -241,11 +241,13 @@ func (m *Keys) keyFor(ctx context.Context, r api.KeysRequest) ([]byte, error) {
 		return nil, fmt.Errorf("no host has a key %s: `grapevine keys list` lists them", r.Key)
 	}
 	keys, err := config.ParseKeys(r.Key)
-	if err == nil && len(keys) != 1 {
-		err = fmt.Errorf("%d keys were given: name one", len(keys))
-	}
-	if err != nil {
+	switch {
+	case err != nil && r.Verb == "install":
 		return nil, err
+	case err != nil: // what was typed may be a key with a slip in it, and is not repeated
+		return nil, errors.New("that is neither a key's ID, as `grapevine keys list` has it, nor a whole key in base64")
+	case len(keys) != 1:
+		return nil, fmt.Errorf("%d keys were given: name one", len(keys))
 	}
 	return keys[0], nil
 }

@@ -70,6 +70,8 @@ func testKeysRotate(t *testing.T) {
 	eventually(t, "it uses the key as well", func() bool { return bytes.Equal(hosts[2].gossip.ListKeys()[0], next) && together() })
 	do(hosts[1], "use", fingerprint(next), "Every host (3)") // again
 	do(hosts[2], "use", "12345678", "no host has a key")
+	do(hosts[2], "use", "zz", "neither a key's ID")
+	do(hosts[2], "install", "zz", "is not base64")
 	if k := list(hosts[0]); !slices.Equal(k, []api.Key{{ID: fingerprint(next), On: 3, Using: 3, Hosts: 3}, {ID: old, On: 3, Hosts: 3}}) {
 		t.Errorf("in the middle: %v", k)
 	}

@@ -468,8 +468,9 @@ func (t *tables) change(cfg Config) bool {
 	if !t.twice {
 		todo = todo[:1]
 	}
+	from, to := table("", t.cfg, t.fib), table("", cfg, t.fib)
 	for _, at := range todo {
-		from, to := table(at.name, t.cfg, t.fib), table(at.name, cfg, t.fib)
+		from.Name, to.Name = at.name, at.name
 		from.Owned, to.Owned = at.owned, at.owned
 		batch, ok := from.Change(to)
 		if !ok {

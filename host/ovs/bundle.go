@@ -21,16 +21,22 @@ func (b *Bridge) ApplyBundle(ctx context.Context, lines []string) error {
 	if len(lines) == 0 {
 		return nil
 	}
+	limit := bundleTimeout(len(lines))
 	if messages, err := encodeBundle(lines); err == nil {
-		if err := b.sendBundle(ctx, messages); err == nil {
+		if err := b.sendBundle(ctx, limit, messages); err == nil {
 			return nil
 		}
 	}
 	stdin := []byte(strings.Join(lines, "\n") + "\n")
-	if _, err := b.ofctl(ctx, stdin, "--bundle", "add-flows", "unix:"+b.mgmt(), "-"); err != nil {
+	if _, err := b.ofctl(ctx, limit, stdin, "--bundle", "add-flows", "unix:"+b.mgmt(), "-"); err != nil {
 		return fmt.Errorf("change %d flows of %s: %w", len(lines), b.Name, err)
 	}
 	return nil
+}
+
+// bundleTimeout bounds a bundle of so many flows.
+func bundleTimeout(flows int) time.Duration {
+	return min(flowsTimeout, commandTimeout+time.Duration(flows)*time.Millisecond)
 }
 
 // Control messages of a bundle (OpenFlow 1.4, 7.3.9).
@@ -78,13 +84,13 @@ func ofMessage(kind byte, body []byte) []byte {
 
 // sendBundle says it, and commits if nothing was refused. A bundle that is not
 // committed is forgotten with the connection.
-func (b *Bridge) sendBundle(ctx context.Context, bundle []byte) error {
+func (b *Bridge) sendBundle(ctx context.Context, limit time.Duration, bundle []byte) error {
 	c, err := dialUnix(ctx, b.mgmt())
 	if err != nil {
 		return err
 	}
 	defer func() { _ = c.Close() }()
-	_ = c.SetDeadline(time.Now().Add(commandTimeout))
+	_ = c.SetDeadline(time.Now().Add(limit))
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	answers := bufio.NewReader(c)

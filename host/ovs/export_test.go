@@ -8,7 +8,7 @@ func (b *Bridge) Native(ctx context.Context, lines []string) error {
 	if err != nil {
 		return err
 	}
-	return b.sendBundle(ctx, messages)
+	return b.sendBundle(ctx, bundleTimeout(len(lines)), messages)
 }
 
 // IsNative says whether a line needs no ovs-ofctl.

@@ -28,7 +28,11 @@ func (b *Bridge) mgmt() string { return filepath.Join(b.RunDir, b.Name+".mgmt") 
 // DumpFlows returns the flows of the bridge, all or those of a match of ovs-ofctl's, with
 // their counters.
 func (b *Bridge) DumpFlows(ctx context.Context, match ...string) ([]Flow, error) {
-	out, err := b.ofctl(ctx, nil, append([]string{"dump-flows", "unix:" + b.mgmt()}, match...)...)
+	limit := flowsTimeout
+	if len(match) > 0 {
+		limit = commandTimeout
+	}
+	out, err := b.ofctl(ctx, limit, nil, append([]string{"dump-flows", "unix:" + b.mgmt()}, match...)...)
 	if err != nil {
 		return nil, fmt.Errorf("read flows of %s: %w", b.Name, err)
 	}

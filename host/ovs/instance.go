@@ -20,6 +20,10 @@ const DefaultSocket = "/var/run/openvswitch/db.sock"
 // that comes back within the time.
 const commandTimeout = 5 * time.Second
 
+// flowsTimeout bounds what is about all flows. A thousand networks are 20,000 of them, which a machine that is busy fifty times over
+// needs more than commandTimeout for: a host would never know its switch, and no container start. Of a switch that hangs somebody else tells.
+const flowsTimeout = 30 * time.Second
+
 // Instance is one running Open vSwitch. Its methods may be called concurrently.
 type Instance struct {
 	// RunDir holds the sockets: <bridge>.mgmt, ovs-vswitchd.<pid>.ctl, and the pid files.
@@ -85,13 +89,17 @@ func (i *Instance) Appctl(ctx context.Context, command string, args ...string) (
 	return []byte(said), nil
 }
 
-func (i *Instance) ofctl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
-	args = append([]string{"--timeout=5", "-O", "OpenFlow14", "--no-names"}, args...)
-	return i.command(ctx, stdin, "ovs-ofctl", args...)
+func (i *Instance) ofctl(ctx context.Context, limit time.Duration, stdin []byte, args ...string) ([]byte, error) {
+	args = append([]string{fmt.Sprintf("--timeout=%.0f", limit.Seconds()), "-O", "OpenFlow14", "--no-names"}, args...)
+	return i.within(ctx, limit, stdin, "ovs-ofctl", args...)
 }
 
 func (i *Instance) command(ctx context.Context, stdin []byte, name string, args ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout+time.Second)
+	return i.within(ctx, commandTimeout, stdin, name, args...)
+}
+
+func (i *Instance) within(ctx context.Context, limit time.Duration, stdin []byte, name string, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit+time.Second)
 	defer cancel()
 	out, err := i.exec(ctx, []string{"OVS_RUNDIR=" + i.RunDir}, stdin, name, args...)
 	if err != nil {

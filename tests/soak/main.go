@@ -27,6 +27,7 @@ func main() {
 	flag.IntVar(&s.rounds, "rounds", 0, "in place of -for: how many rounds")
 	flag.IntVar(&s.networks, "networks", 24, "networks on each host in each round; on each other one is a container")
 	flag.IntVar(&s.short, "short", 0, "containers that live for a moment on each host in each round, besides")
+	flag.IntVar(&s.many, "many", 0, "networks that are there at once in each round, besides: each host makes its share, and another one removes it")
 	flag.IntVar(&s.guest, "guest", 1, "after so many rounds a host comes and goes; 0: never")
 	flag.Parse()
 	if s.during == 0 && s.rounds == 0 {

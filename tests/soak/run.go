@@ -29,6 +29,7 @@ type settings struct {
 	rounds   int
 	networks int // on each host in each round
 	short    int // containers that live for a moment, on each host in each round
+	many     int // networks that are there at once, in each round
 	guest    int // a host comes and goes each so many rounds
 	out      io.Writer
 }
@@ -224,6 +225,9 @@ func (r *run) round(ctx context.Context, n int) error {
 	if err := r.shortLived(ctx); err != nil {
 		return fmt.Errorf("containers that live for a moment: %w", err)
 	}
+	if err := r.atTheSameTime(ctx); err != nil {
+		return fmt.Errorf("networks that are there at the same time: %w", err)
+	}
 	if err := r.shared(ctx, n); err != nil {
 		return fmt.Errorf("a network that all hosts share: %w", err)
 	}
@@ -266,6 +270,77 @@ func (r *run) shortLived(ctx context.Context) error {
 			r.say("%s: %s", h.Name, strings.TrimSpace(line))
 		}
 		return err
+	})
+}
+
+// usedOf is how many networks there are for each with a container, of those that are there at the same time.
+const usedOf = 25
+
+// atTheSameTime has all hosts have networks by the hundred. Each makes its share, and has a container on some of them; the next host removes them.
+func (r *run) atTheSameTime(ctx context.Context) error {
+	if r.many == 0 {
+		return nil
+	}
+	each := r.many / len(r.stay)
+	if r.warming {
+		each = min(each, usedOf)
+	}
+	const make = `seq "$1" | xargs -P 2 -I{} docker network create -d grapevine --ipam-driver grapevine --ipam-opt prefixlen=28 "many-$0-{}" >/dev/null
+		seq "$2" "$2" "$1" | xargs -P 2 -I{} docker run -d --name "many-{}" --network "many-$0-{}" "$3" >/dev/null`
+	start := time.Now()
+	if err := r.each(func(h *lab.Host) error {
+		_, err := h.Exec(ctx, "sh", "-ec", make, h.Name, strconv.Itoa(each), strconv.Itoa(usedOf), lab.Image)
+		return err
+	}); err != nil {
+		return err
+	}
+	r.made.networks += each * len(r.stay)
+	r.made.containers += each / usedOf * len(r.stay)
+	r.made.endpoints += each / usedOf * len(r.stay)
+	made := time.Since(start)
+	if err := r.haveMany(ctx, each*len(r.stay)); err != nil {
+		return err
+	}
+	if !r.warming {
+		now, err := r.inventory(ctx)
+		if err != nil {
+			return err
+		}
+		r.say("%d networks at once, made in %s, everywhere after %s: %s", each*len(r.stay), made.Round(time.Second), time.Since(start).Round(time.Second), now)
+	}
+	if err := r.each(func(h *lab.Host) error {
+		_, err := h.Exec(ctx, "sh", "-ec", `seq "$1" "$1" "$0" | sed 's/^/many-/' | xargs -r docker rm -f >/dev/null`, strconv.Itoa(each), strconv.Itoa(usedOf))
+		return err
+	}); err != nil {
+		return err
+	}
+	start = time.Now()
+	if err := r.each(func(h *lab.Host) error {
+		other := r.stay[(slices.Index(r.stay, h)+1)%len(r.stay)].Name
+		_, err := h.Exec(ctx, "sh", "-ec", `seq "$1" | sed "s/^/many-$0-/" | xargs -n 20 docker network rm >/dev/null`, other, strconv.Itoa(each))
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := r.haveMany(ctx, 0); err != nil {
+		return err
+	}
+	if !r.warming {
+		r.say("removed everywhere in %s", time.Since(start).Round(time.Second))
+	}
+	return nil
+}
+
+// haveMany waits until each host has so many of those networks.
+func (r *run) haveMany(ctx context.Context, want int) error {
+	return r.each(func(h *lab.Host) error {
+		return lab.Eventually(ctx, 3*time.Minute, func() error {
+			out, err := h.Docker(ctx, "network", "ls", "-q", "--filter", "name=many-")
+			if have := len(strings.Fields(out)); err == nil && have != want {
+				err = fmt.Errorf("%s has %d of %d networks", h.Name, have, want)
+			}
+			return err
+		})
 	})
 }
 

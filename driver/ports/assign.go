@@ -1,11 +1,13 @@
 package ports
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // Holder reserves ports of the host. Hold returns a *TakenError if somebody else has
@@ -194,7 +196,11 @@ func (r Request) pairs(to []netip.Addr, cross bool) (out []Binding, err error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("%d/%s cannot be published at %s: the container has no address of that family (it has %v)", r.Port, r.Proto, r.Host, to)
+		has := make([]string, len(to))
+		for i, a := range to {
+			has[i] = a.String()
+		}
+		return nil, fmt.Errorf("%d/%s cannot be published at %s: the container has no address of that family (it has %s)", r.Port, r.Proto, r.Host, cmp.Or(strings.Join(has, ", "), "none"))
 	}
 	return out, nil
 }

@@ -230,7 +230,7 @@ func TestErrors(t *testing.T) {
 	}{
 		{Request{TCP, 80, netip.Addr{}, 8081, 8081, 0}, "bind for 0.0.0.0:8081/tcp failed: port is already in use by somebody; stop that, or publish another port of the host (-p OTHER:80)"},
 		{Request{TCP, 80, netip.MustParseAddr("127.0.0.1"), 8081, 8081, 0}, "bind for 127.0.0.1:8081/tcp failed"},
-		{Request{TCP, 80, netip.IPv6Loopback(), 8081, 8081, 0}, "80/tcp cannot be published at ::1: the container has no address of that family (it has [10.128.0.2])"},
+		{Request{TCP, 80, netip.IPv6Loopback(), 8081, 8081, 0}, "80/tcp cannot be published at ::1: the container has no address of that family (it has 10.128.0.2)"},
 	} {
 		got, err := Assign([]Request{{UDP, 53, netip.Addr{}, 53, 53, 0}, tt.req}, []netip.Addr{c4}, nil, Choice{}, h)
 		if err == nil || !strings.Contains(err.Error(), tt.want) || len(got) != 0 {

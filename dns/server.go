@@ -111,7 +111,7 @@ func (s *Server) Run(ctx context.Context) error {
 // advance brings the index of a server up to now.
 func advance(s *Server) {
 	s.index.Advance(s.cfg.Source.Snapshot())
-	s.again(s.waiting.list()...)
+	again(s, s.waiting.list()...)
 	if s.cfg.Spread != nil {
 		s.cfg.Spread(s.index.Spread())
 	}

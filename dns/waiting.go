@@ -38,7 +38,7 @@ func (w *waiting) list() (all []*question) {
 }
 
 // again answers those that wait and are ours by now.
-func (s *Server) again(list ...*question) {
+func again(s *Server, list ...*question) {
 	for _, q := range list {
 		wire, v := respond(q, s.index, s.cfg.Hosts)
 		if v != answered {

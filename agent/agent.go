@@ -107,13 +107,21 @@ type Agent struct {
 // containers and does little most of the time, so memory is dearer than processors.
 const GCPercent = 50
 
+// gcPercent is GCPercent; 0: GOGC says otherwise.
+func gcPercent() int {
+	if os.Getenv("GOGC") != "" {
+		return 0
+	}
+	return GCPercent
+}
+
 // Run runs an agent until ctx ends (nil) or it cannot go on (the error says why).
 // On return the switch still forwards, so that the next agent takes over without
 // a packet lost. When the host's underlay changes, the agent begins anew, and when the
 // cluster has forgotten this host, as a new one. deputy is the command that runs [Deputise].
 func Run(ctx context.Context, cfg config.Config, version string, deputy []string, log *slog.Logger) error {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(GCPercent)
+	if percent := gcPercent(); percent > 0 {
+		debug.SetGCPercent(percent)
 	}
 	defer sweep(cfg)
 	err := lives(ctx, cfg, version, deputy, log)

@@ -64,7 +64,7 @@ func (a *Agent) tasks() []Task {
 			Problems: func(_ context.Context, l look) []api.Problem { return a.member.Forgetter.Suspicions(l.snap) }},
 		{Name: "broadcast", Run: member["broadcast"]},
 		{Name: "restored", Run: member["restored"]},
-		{Name: "memory", Run: trim.Run},
+		{Name: "memory", Run: func(ctx context.Context) error { return trim.Run(ctx, gcPercent()) }},
 		{Name: "processors", Run: leisure.Run},
 		{Name: "moved", Run: member["moved"]},
 		{Name: "forgotten", Run: member["forgotten"]},

@@ -1,5 +1,5 @@
 // Package trim has a process take little memory while it has little to do: it gives back what only its start needed, or
-// rare work.
+// rare work, and has only those pages of the program's file that it uses.
 package trim
 
 import (
@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -18,37 +19,63 @@ import (
 const (
 	settled = 30 * time.Second // a process has started by then
 	again   = 10 * time.Minute // rare work leaves little
+
+	room = 5 << 20 // bytes of garbage that a process with little in use may have
+	most = 200     // percent
 )
 
-// Run does so until ctx ends.
-func Run(ctx context.Context) error {
+// Run does so until ctx ends. least is the percentage of garbage that the process lets come together (runtime/debug.SetGCPercent);
+// where only used pages of its file are mapped it has room for more of it. 0: it stays as it is.
+func Run(ctx context.Context, least int) error {
+	held := -1 // what singly returned
+	defer func() {
+		if held >= 0 {
+			_ = unix.Close(held)
+		}
+	}()
 	for wait := settled; ; wait = again {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(wait):
 		}
-		_ = trim() // without /proc nothing is lost
+		held = trim(held)
+		if held >= 0 && least > 0 {
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			debug.SetGCPercent(percent(m.HeapAlloc, least))
+		}
 	}
 }
 
+// percent is how much garbage may come together, in percent of what is in use: room, which the collector runs a third as often
+// with, and never less than least.
+func percent(used uint64, least int) int {
+	return max(least, min(int(room*100/max(used, 1)), most))
+}
+
 // trim gives back memory that is not used, and the pages of the program's file: the kernel keeps them where it has room, for
-// whoever runs the program, and maps those again, in pieces of 64 KB, that are used.
-func trim() error {
+// whoever runs the program, and maps those again that are used; in pieces of 64 KB, if it cannot be told otherwise. held is what it
+// returned before.
+func trim(held int) int {
 	debug.FreeOSMemory()
+	// Without /proc nothing is lost, and an error of madvise is one of a kernel that does not know how.
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
-		return fmt.Errorf("read which memory is the program's file: %w", err)
+		return held
 	}
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {
-		return fmt.Errorf("find the program's file: %w", err)
+		return held
 	}
-	for _, m := range readOnly(maps, program) {
-		// An error is one of a kernel that does not know how; nothing is lost.
+	list := readOnly(maps, program)
+	if held < 0 {
+		held, _ = singly(list) // again the next time, at no cost
+	}
+	for _, m := range list {
 		_, _, _ = unix.Syscall(unix.SYS_MADVISE, m.start, m.end-m.start, unix.MADV_DONTNEED)
 	}
-	return nil
+	return held
 }
 
 type mapping struct{ start, end uintptr }

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestReadOnly: what is not the program's file, or may have been written to, is left alone.
@@ -25,16 +27,58 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// TestTrim: a program is as it was when it has given its pages back, and has fewer.
+// TestTrim: a program is as it was when it has given its pages back, and has fewer; where the kernel can map them singly, far fewer.
 func TestTrim(t *testing.T) {
 	before := mapped(t)
-	if err := trim(); err != nil {
+	held := trim(-1)
+	after := mapped(t)
+	t.Logf("%d kB of files are mapped, before %d; singly: %v", after, before, held >= 0)
+	if after >= before {
+		t.Errorf("%d kB of files are mapped, before %d", after, before)
+	}
+	if held < 0 {
+		t.Skip("this kernel maps pages in pieces of 64 KB")
+	}
+	defer func() { _ = unix.Close(held) }()
+	// A page that is read brings no other one. What else this process does maps pages as well, but not all of them.
+	program, err := os.Readlink("/proc/self/exe")
+	if err != nil {
 		t.Fatal(err)
 	}
-	if after := mapped(t); after >= before {
-		t.Errorf("%d kB of files are mapped, before %d", after, before)
-	} else {
-		t.Logf("%d kB of files are mapped, before %d", after, before)
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sink, err := unix.MemfdCreate("sink", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(sink) }()
+	touched := 0
+	for _, m := range readOnly(maps, program) {
+		for at := m.start; at < m.end; at += 16 * 4096 {
+			if _, _, e := unix.Syscall(unix.SYS_WRITE, uintptr(sink), at, 1); e != 0 {
+				t.Fatal(e)
+			}
+			touched += 4
+		}
+	}
+	all := mapped(t)
+	t.Logf("%d kB after %d kB were read, one page of sixteen", all, touched)
+	if all > after+10*touched {
+		t.Errorf("%d kB are mapped after %d kB were read", all, touched)
+	}
+	if again := trim(held); again != held {
+		t.Errorf("the second time it holds %d, before %d", again, held)
+	}
+}
+
+// TestPercent: who has little in use lets some megabytes of garbage come together, who has much no more than ever.
+func TestPercent(t *testing.T) {
+	for used, want := range map[uint64]int{0: 200, 2 << 20: 200, 4 << 20: 125, 10 << 20: 50, 100 << 20: 50} {
+		if got := percent(used, 50); got != want {
+			t.Errorf("%d bytes in use: %d%%, want %d%%", used, got, want)
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/grapevine-net/grapevine/agent"
 	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/host/plugin"
+	"github.com/grapevine-net/grapevine/leisure"
 )
 
 func newAgent() *cobra.Command {
@@ -38,6 +39,7 @@ the configuration file.`,
 			if err != nil {
 				return explain(c.Context(), config.Default(), err, 0)
 			}
+			leisure.Late() // begins the program anew
 			log := newLog(cfg.LogLevel)
 			if err := agent.Run(c.Context(), cfg, programVersion(), deputyCommand(cfg), log); err != nil {
 				return explain(c.Context(), cfg, fmt.Errorf("agent: %w", err), againAfter)

@@ -18,7 +18,7 @@ var mayImport = map[string]string{
 		"api api/view api/words clients/edit clients/sandbox cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems gossip " +
 		"host/capability host/docker host/installed host/link host/nat host/ovs host/plugin host/resolved host/socket host/store ipam membership membership/backup " +
 		"membership/identity observe/audit observe/capture observe/frames observe/ipfix observe/rulecount observe/mirror observe/trace observe/trace/lead observe/traffic host/packets observe/metrics overlay/counter overlay/walk overlay/gateway overlay/guard overlay/ike overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit pulse reach/follow realm replica trim",
-	"cmd/grapevine":          "agent api api/words config encap host/door host/plugin host/store host/wireguard membership/backup observe/drops observe/frames observe/pcapng ui ui/needs",
+	"cmd/grapevine":          "agent api api/words config encap host/door host/plugin host/store host/wireguard leisure membership/backup observe/drops observe/frames observe/pcapng ui ui/needs",
 	"api":                    "",
 	"api/view":               "api cluster policy policy/answers policy/k8s policy/learn policy/replay policy/worlds",
 	"api/words":              "",

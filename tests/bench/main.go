@@ -45,7 +45,7 @@ func main() {
 	flag.StringVar(&o.kind, "kind", "namespace", "hosts: namespace (userspace datapath), uml (kernel datapath), or qemu (namespaces in an ordinary kernel, kernel datapath)")
 	flag.StringVar(&o.tree, "tree", "", "a debootstrapped Debian whose programs the hosts use, for a newer Open vSwitch")
 	flag.StringVar(&o.kernel, "kernel", "", "of kind qemu: the kernel, from scripts/kernel")
-	flag.StringVar(&o.modules, "modules", "", "of kind uml: modules for the kernels, from scripts/kernel-modules, for encryption")
+	flag.StringVar(&o.modules, "modules", "", "of kind uml: modules for the kernels, from scripts/kernel-modules, for encryption and services")
 	flag.DurationVar(&o.limit, "limit", time.Hour, "of kind qemu: how long all of it may take")
 	flag.BoolVar(&o.overlay, "overlay", true, "compare with Docker's overlay, too")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds; each figure is the median of as many")

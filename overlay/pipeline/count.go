@@ -13,8 +13,11 @@ import (
 // in fragments before any whole packet has nothing noted in the userspace datapath, and is not counted.
 // What a rule denies its own flow counts, and what no rule lets through a flow of the endpoint's.
 
-// countBegins is the priority of the flow that counts first packets.
-const countBegins = 110
+// The priorities of egress-count and ingress-count.
+const (
+	countBegins = 110 // the first packet of each connection
+	countGoesOn = 100
+)
 
 // counts counts what a rule let through.
 func (c *compiler) counts(d direction, rule uint32, slot uint16) {
@@ -23,7 +26,7 @@ func (c *compiler) counts(d direction, rule uint32, slot uint16) {
 		act = slices.Insert(act, 0, d.counted(slot))
 	}
 	c.add(d.count, countBegins, ruleObject(rule), match{}.reg(regBegins, 1).labelled(d, rule), act...)
-	c.add(d.count, 100, ruleObject(rule), match{}.labelled(d, rule), act...)
+	c.add(d.count, countGoesOn, ruleObject(rule), match{}.labelled(d, rule), act...)
 }
 
 // labelled matches connections that a rule let through.
@@ -38,7 +41,7 @@ func (m match) unlabelled() match { return m.with(fieldCTLabel, "ct_label=0") }
 // unmatched drops what no rule lets an endpoint send or be sent: as without it, but that the endpoint is known.
 func (c *compiler) unmatched(d direction, a netip.Addr, end func(match, netip.Prefix, bool) match) {
 	for _, turned := range turns {
-		c.drop(d.rest, 1, d.reason, end(match{}, host(a), turned).reg(d.judge, 1))
+		c.drop(d.rest, rulesNone, d.reason, end(match{}, host(a), turned).reg(d.judge, 1))
 	}
 }
 
@@ -82,7 +85,7 @@ func CountRules(flows []Flow, counts []Count) (map[uint32]RuleCount, map[Unmatch
 		case c.Kind == KindRule && Denies(f.Table, f.Actions):
 			r.Denied = sum(r.Denied, counts[i])
 			rules[uint32(c.Object)] = r
-		case f.Actions == drop && f.Priority == 1 && (at == EgressRules || at == IngressRules):
+		case f.Actions == drop && f.Priority == rulesNone && (at == EgressRules || at == IngressRules):
 			u := Unmatched{guardOf(f.Match), Ingress}
 			if at == EgressRules {
 				u.Direction = Egress

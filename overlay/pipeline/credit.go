@@ -47,32 +47,32 @@ func Credit(in Input, flows []Flow, t Tally) []Count {
 	sent, delivered := total(maps.Values(t.From)), total(maps.Values(t.To))
 	into, outOf := total(maps.Values(t.Into)), total(maps.Values(t.OutOf))
 	toGateway, fromGateway := total(maps.Values(t.ToGateway)), total(maps.Values(t.FromGateway))
-	add(Classify, 0, match{}, sent)
-	add(Classify, 100, match{}.inPort(in.GatewayPort), fromGateway)
+	add(Classify, otherwise, match{}, sent)
+	add(Classify, classifyPort, match{}.inPort(in.GatewayPort), fromGateway)
 	inside := t.inside(in)
-	add(Classify, 100, match{}.inPort(in.TunnelPort), without(outOf, inside))
+	add(Classify, classifyPort, match{}.inPort(in.TunnelPort), without(outOf, inside))
 	if in.InsidePort != 0 {
-		add(Classify, 100, match{}.inPort(in.InsidePort), inside)
+		add(Classify, classifyPort, match{}.inPort(in.InsidePort), inside)
 	}
 	settled, marked, begun := creditSettled(in, t, add)
 	all := sum(sum(sent, outOf), fromGateway)
 	for _, s := range []Stage{ARPResponder, NDReply, Service} {
-		add(s, 0, match{}, all)
+		add(s, otherwise, match{}, all)
 	}
-	add(EgressPolicy, 0, match{}, without(all, begun))
+	add(EgressPolicy, otherwise, match{}, without(all, begun))
 	// Of no other connection is anything looked up.
-	add(Conntrack, 0, match{}, without(all, settled.all()))
+	add(Conntrack, otherwise, match{}, without(all, settled.all()))
 	// Copies for groups do not come there.
-	add(IngressPolicy, 0, match{}, without(sum(sum(delivered, into), toGateway), settled.all()))
+	add(IngressPolicy, otherwise, match{}, without(sum(sum(delivered, into), toGateway), settled.all()))
 	creditGroups(in, t, add)
-	add(Output, 200, match{}.reg(regOutPort, in.TunnelPort), without(into, sum(marked.Egress, marked.Ingress)))
-	add(Output, 50, match{}, without(sum(delivered, toGateway), sum(marked.Containers, marked.Gateway)))
+	add(Output, outputTunnel, match{}.reg(regOutPort, in.TunnelPort), without(into, sum(marked.Egress, marked.Ingress)))
+	add(Output, outputPort, match{}, without(sum(delivered, toGateway), sum(marked.Containers, marked.Gateway)))
 	creditGateway(in, t, add)
 
 	for _, p := range in.Ports {
 		for _, a := range p.Addrs {
-			add(SpoofGuard, 300, match{}.inPort(p.OFPort).ipSrc(host(a)).ethSrc(p.MAC), t.From[a])
-			add(Forwarding, 3000, match{}.ipDst(host(a)), t.To[a])
+			add(SpoofGuard, spoofEndpoint, match{}.inPort(p.OFPort).ipSrc(host(a)).ethSrc(p.MAC), t.From[a])
+			add(Forwarding, forwardingLocal, match{}.ipDst(host(a)), t.To[a])
 		}
 	}
 	c := compiler{in: objects{Input: in}, index: map[netip.Addr]uint32{}}
@@ -87,14 +87,14 @@ func Credit(in Input, flows []Flow, t Tally) []Count {
 		}
 		vtep[r.VTEP] = sum(vtep[r.VTEP], t.OutOf[r.Prefix])
 		m := match{}.reg(regClass, classTunnel).ipSrc(r.Prefix).reg(regVTEP, i).reg(regSrcVNID, r.VNID)
-		add(SpoofGuard, byLength(r.Prefix, 1), m, t.OutOf[r.Prefix])
-		add(Forwarding, byLength(r.Prefix, 1), match{}.ipDst(r.Prefix), t.Into[r.Prefix])
+		add(SpoofGuard, byLength(r.Prefix, rangeWay), m, t.OutOf[r.Prefix])
+		add(Forwarding, byLength(r.Prefix, rangeWay), match{}.ipDst(r.Prefix), t.Into[r.Prefix])
 	}
 	for _, v := range in.VTEPs {
-		add(in.source(v), 100, c.fromVTEP(v), vtep[v.Addr])
+		add(in.source(v), tunnelSourceKnown, c.fromVTEP(v), vtep[v.Addr])
 	}
-	add(VNIDCheck, 200, match{}.reg(regSrcVNID, 0), t.FromVNID0)
-	add(VNIDCheck, 190, match{}.reg(regDstVNID, 0), t.OnlyToOf0)
+	add(VNIDCheck, vnidCheckFrom0, match{}.reg(regSrcVNID, 0), t.FromVNID0)
+	add(VNIDCheck, vnidCheckTo0, match{}.reg(regDstVNID, 0), t.OnlyToOf0)
 	realm := map[uint32]Realm{}
 	for _, s := range in.Subnets {
 		realm[s.VNID] = s.Realm
@@ -136,8 +136,8 @@ func creditGateway(in Input, t Tally, add func(Stage, int, match, Count)) {
 	for _, s := range in.Subnets {
 		if g := s.Gateway; g.IsValid() {
 			own[host(g)] = true
-			add(SpoofGuard, 220, gateway.ipSrc(host(g)), t.FromGateway[host(g)])
-			add(Forwarding, 2700, endpoint.ipDst(host(g)), t.ToGateway[host(g)])
+			add(SpoofGuard, spoofGateway, gateway.ipSrc(host(g)), t.FromGateway[host(g)])
+			add(Forwarding, forwardingGateway, endpoint.ipDst(host(g)), t.ToGateway[host(g)])
 		}
 	}
 	var others Count
@@ -146,24 +146,24 @@ func creditGateway(in Input, t Tally, add func(Stage, int, match, Count)) {
 			others = sum(others, n)
 		}
 	}
-	add(SpoofGuard, 200, gateway, others)
+	add(SpoofGuard, spoofGatewayElse, gateway, others)
 	if in.VTEP.IsValid() {
-		add(Forwarding, 140, outside.ipDst(host(in.VTEP)), t.ToGateway[host(in.VTEP)])
+		add(Forwarding, outwardVTEP, outside.ipDst(host(in.VTEP)), t.ToGateway[host(in.VTEP)])
 	}
 	for _, v := range in.VTEPs {
 		if v.Addr == in.VTEP {
-			add(Forwarding, 140, outside.ipDst(host(in.VTEP)), Count{})
+			add(Forwarding, outwardVTEP, outside.ipDst(host(in.VTEP)), Count{})
 		}
-		add(Forwarding, 150, outside.ipDst(host(v.Addr)), t.ToGateway[host(v.Addr)])
+		add(Forwarding, outwardHost, outside.ipDst(host(v.Addr)), t.ToGateway[host(v.Addr)])
 	}
 	for p, n := range t.ToGateway {
 		if p.Bits() != 0 {
 			guarded = sum(guarded, n)
 		}
 	}
-	add(HostGuard, 0, match{}, guarded)
+	add(HostGuard, otherwise, match{}, guarded)
 	for a, f := range map[netip.Addr]family{netip.IPv4Unspecified(): ipv4, netip.IPv6Unspecified(): ipv6} {
-		add(Forwarding, 100, outside.proto(f.proto), t.ToGateway[netip.PrefixFrom(a, 0)])
+		add(Forwarding, outwardWorld, outside.proto(f.proto), t.ToGateway[netip.PrefixFrom(a, 0)])
 	}
 }
 
@@ -175,8 +175,8 @@ func creditGroups(in Input, t Tally, add func(Stage, int, match, Count)) {
 		if g.Encrypted {
 			in = in.reg(regSecure, 1)
 		}
-		add(Forwarding, 3100, in, t.InGroups[g.Key()])
-		add(Forwarding, 3100, to.reg(regClass, classEndpoint), t.ToGroups[g.Key()])
+		add(Forwarding, forwardingGroup, in, t.InGroups[g.Key()])
+		add(Forwarding, forwardingGroup, to.reg(regClass, classEndpoint), t.ToGroups[g.Key()])
 	}
 }
 
@@ -202,31 +202,31 @@ func creditSettled(in Input, t Tally, add func(Stage, int, match, Count)) (all, 
 			continue
 		case i >= tallyBegun:
 			begun = sum(begun, s.all())
-			add(Connection, 70, match{}.proto([]family{ipv4, ipv6}[i-tallyBegun].proto).ctState("+new-inv+trk").ctProto(protoTCP), s.all())
+			add(Connection, connectionBegins, match{}.proto([]family{ipv4, ipv6}[i-tallyBegun].proto).ctState("+new-inv+trk").ctProto(protoTCP), s.all())
 		}
 		marked = marked.and(s)
 	}
-	add(Commit, 0, match{}, edges)
-	add(Committed, 0, match{}, begun)
-	add(Connection, 0, match{}, without(all.all(), begun))
-	add(IngressPolicy, 1, match{}.reg(regTracked, 1).reg(regJudgeIngress, 0), without(all.all(), begun))
+	add(Commit, otherwise, match{}, edges)
+	add(Committed, otherwise, match{}, begun)
+	add(Connection, otherwise, match{}, without(all.all(), begun))
+	add(IngressPolicy, rulesJudged, match{}.reg(regTracked, 1).reg(regJudgeIngress, 0), without(all.all(), begun))
 	counted := map[Stage]Count{}
 	for _, r := range in.Policy.Rules {
 		if r.Action == Accept {
 			d := directionOf(r.Direction)
-			add(d.count, 100, match{}.labelled(d, r.ID), without(t.Rules[r.ID], t.Begun[r.ID]))
+			add(d.count, countGoesOn, match{}.labelled(d, r.ID), without(t.Rules[r.ID], t.Begun[r.ID]))
 			add(d.count, countBegins, match{}.reg(regBegins, 1).labelled(d, r.ID), t.Begun[r.ID])
 			counted[d.count] = sum(counted[d.count], t.Rules[r.ID])
 		}
 	}
 	for _, s := range []Stage{EgressCount, IngressCount} {
-		add(s, 0, match{}, without(all.all(), counted[s]))
+		add(s, otherwise, match{}, without(all.all(), counted[s]))
 	}
 	tunnel := match{}.reg(regOutPort, in.TunnelPort).reg(regSettled, 1)
-	add(Output, outputSettled, tunnel.reg(regIngressSlot, 0), marked.Egress)
-	add(Output, outputSettled-1, tunnel.reg(regEgressSlot, 0), marked.Ingress)
-	add(Output, 70, match{}.reg(regOutPort, in.GatewayPort).reg(regSettled, 1), marked.Gateway)
-	add(Output, 60, match{}.reg(regSettled, 1), marked.Containers)
+	add(Output, outputEgress, tunnel.reg(regIngressSlot, 0), marked.Egress)
+	add(Output, outputIngress, tunnel.reg(regEgressSlot, 0), marked.Ingress)
+	add(Output, outputGateway, match{}.reg(regOutPort, in.GatewayPort).reg(regSettled, 1), marked.Gateway)
+	add(Output, outputSettled, match{}.reg(regSettled, 1), marked.Containers)
 	return all, marked, begun
 }
 

@@ -1,10 +1,15 @@
 package pipeline
 
-// The priorities of output. Those of settled connections (settled.go) are among them.
+// The priorities of output. What is marked is of settled connections (settled.go).
 const (
-	outputTunnel = 200
-	outputNone   = 100 // dropped: there is no port to send it to
-	outputPort   = 50
+	outputEgress  = 220 // into the tunnel, marked: it passed a rule for egress
+	outputIngress = 219 // the same of a rule for ingress
+	outputTunnel  = 200
+	outputNone    = 100 // dropped: there is no port to send it to
+	outputGateway = 70  // of a settled connection, to the gateway, which is sent no marks
+	outputBare    = 65  // the same to an endpoint that is sent none
+	outputSettled = 60  // marked, to all other endpoints
+	outputPort    = 50
 )
 
 // emit sends the packet out. Into the tunnel it takes its source's VNID, which

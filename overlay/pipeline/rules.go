@@ -15,6 +15,82 @@ import (
 // judged again while the epochs are the same, and when they are not the next packet is, in
 // either direction and by the rules for the direction in which the connection began.
 
+// The priorities of conntrack. What belongs to nobody with rules is not looked up.
+const (
+	conntrackLinkLocal = 300 // dropped: from or to a link-local address of an endpoint with rules
+	conntrackHosts     = 200 // from another host's own address, which is judged as the gateway's
+	conntrackFrom      = 110 // from an endpoint with rules
+	conntrackTo        = 100 // to one
+)
+
+// The priorities of connection. A crowd is an endpoint that has as many connections as it may, or all of them together.
+const (
+	connectionInvalid   = 300 // dropped
+	connectionHinted    = 260 // of a connection that only the fast path knows
+	connectionMayAnswer = 250 // an answer, TCP, which an endpoint's rules would let pass as a call
+	// TCP that calls, of a connection that nobody saw begin.
+	connectionCrowdCalls = 208 // dropped: by a crowd
+	connectionSpareCalls = 206 // by an endpoint with room of its own
+	connectionFullCalls  = 205 // dropped: there is room for nobody else
+	connectionMidstream  = 200 // of all others, calls and answers
+	connectionNeither    = 100 // dropped: TCP of no connection else
+	// What begins a connection.
+	connectionCrowd     = 98 // dropped: by a crowd
+	connectionSpare     = 94 // by an endpoint with room of its own
+	connectionFull      = 90 // dropped: there is room for nobody else
+	connectionUndecided = 80 // an answer, where nobody knows who called
+	connectionBegins    = 70
+	connectionYoung     = 60 // what may be an answer: its endpoint had no rules a moment ago
+)
+
+// The priorities of egress-epoch and ingress-epoch.
+const (
+	epochPassed = 200 // what has passed the rules as they are
+	epochJudge  = 100 // all else from, or to, an endpoint with rules
+)
+
+// The priorities of source-class and destination-class.
+const (
+	classAddress = 2000
+	classRange   = 1000 // of length 0: the longest comes first
+)
+
+// The priorities of egress-policy and ingress-policy, and of egress-rules and ingress-rules behind them.
+const (
+	rulesFragment = 65000 // what has no ports, and goes no further than its first fragment does
+	rulesHost     = 60000 // the host to its endpoints, and they to its resolver
+	rulesLowest   = 100   // of a rule: its own priority is added
+	rulesNetworks = 2     // no rule of the first two stages matches: on to the others
+	rulesJudged   = 1     // there is nothing to judge for it in ingress-policy
+	rulesNone     = 1     // dropped, and counted as the endpoint's: no rule matches
+)
+
+// The priorities of commit.
+const (
+	commitErrorOwn   = 320 // an ICMP error of an endpoint with rules about a connection of its own
+	commitErrorOther = 310 // dropped: about another's
+	commitError      = 300 // all other ICMP errors
+	commitTurned     = 300 // an answer to a call that nobody saw: nothing is noted
+	// What the fast path has handed over.
+	commitHandedEnd = 299 // it ends
+	commitUnnoted   = 298 // there are too many connections
+	commitHanded    = 297
+
+	commitAnswers   = 295 // TCP of no connection which answers
+	commitUndecided = 290 // of a connection of which nobody knows who called
+	commitUnsure    = 240 // it begins one
+	commitFragment  = 220 // behind the first: nothing is noted of rules
+	commitGranted   = 215 // a first packet of which the fast path may let through the like
+	commitBegins    = 210
+	commitBegun     = 200 // a connection is new, and its first packet was counted
+	commitLabels    = 110 // known, but no rule was noted yet
+	commitJudged    = 100 // its rules have changed: what judges it now is noted
+	commitSettled   = 50  // it needs no judgement (settled.go)
+)
+
+// committedUntracked is the priority in committed of what connection tracking let go of unseen, which is dropped.
+const committedUntracked = 300
+
 // Zone is of connection tracking, where tuples do not meet those of others: in the kernel's
 // datapath the host and its NAT are in zone 0 of the same table.
 const Zone = 0x6776
@@ -166,23 +242,23 @@ func policyStages(c *compiler) {
 	}
 	// Another host speaks to a container by way of this one's gateway, which is seen then.
 	for _, r := range HostRanges {
-		c.add(Conntrack, 200, object{}, match{}.reg(regClass, classTunnel).ipSrc(r), goTo(EgressPolicy))
+		c.add(Conntrack, conntrackHosts, object{}, match{}.reg(regClass, classTunnel).ipSrc(r), goTo(EgressPolicy))
 	}
-	c.drop(Connection, 300, DropInvalid, match{}.ctState("+inv+trk"))
+	c.drop(Connection, connectionInvalid, DropInvalid, match{}.ctState("+inv+trk"))
 	// Open vSwitch takes protocol 0 of a connection for a sign that there is none: no match of its addresses sees it.
 	for _, f := range []family{ipv4, ipv6} {
-		c.drop(Connection, 300, DropInvalid, match{}.proto(f.proto).ipProto(0))
+		c.drop(Connection, connectionInvalid, DropInvalid, match{}.proto(f.proto).ipProto(0))
 	}
 	// The userspace datapath lets fragments whose rest never came go with whatever packet is at
 	// connection tracking next: they have that one's registers, were not looked at, and may be
 	// another network's.
-	c.drop(Connection, 300, DropInvalid, match{}.ctState("-trk"))
-	c.drop(Committed, 300, DropInvalid, match{}.ctState("-trk"))
+	c.drop(Connection, connectionInvalid, DropInvalid, match{}.ctState("-trk"))
+	c.drop(Committed, committedUntracked, DropInvalid, match{}.ctState("-trk"))
 	c.pass(Committed)
 	c.hinted()
 	c.midstream()
 	c.unseen()
-	c.add(Connection, 0, object{}, match{}, c.decided(load(regTracked, 1), goTo(EgressEpoch))...)
+	c.add(Connection, otherwise, object{}, match{}, c.decided(load(regTracked, 1), goTo(EgressEpoch))...)
 	for _, s := range []Stage{EgressEpoch, IngressEpoch, SourceClass, DestClass, EgressCount, IngressCount} {
 		c.pass(s)
 	}
@@ -190,12 +266,12 @@ func policyStages(c *compiler) {
 		// In the userspace datapath all fragments come here, one after the other, once the last is
 		// there. The first has the ports; without it the others, held at Commit, get no further.
 		for _, f := range []family{ipv4, ipv6} {
-			c.add(d.first, 65000, object{}, match{}.reg(d.judge, 1).proto(f.proto).with(fieldFrag, "nw_frag=later"), goTo(d.after))
+			c.add(d.first, rulesFragment, object{}, match{}.reg(d.judge, 1).proto(f.proto).with(fieldFrag, "nw_frag=later"), goTo(d.after))
 		}
-		c.add(d.first, 2, object{}, match{}.reg(d.judge, 1), goTo(d.rest))
-		c.drop(d.rest, 0, d.reason, match{})
+		c.add(d.first, rulesNetworks, object{}, match{}.reg(d.judge, 1), goTo(d.rest))
+		c.drop(d.rest, otherwise, d.reason, match{})
 	}
-	c.add(IngressPolicy, 1, object{}, match{}.reg(regTracked, 1).reg(regJudgeIngress, 0), goTo(Commit))
+	c.add(IngressPolicy, rulesJudged, object{}, match{}.reg(regTracked, 1).reg(regJudgeIngress, 0), goTo(Commit))
 
 	epochs := move(regEgressEpoch.whole(), "NXM_NX_CT_MARK[]")
 	out, in := move(regEgressRule.whole(), "NXM_NX_CT_LABEL[0..31]"), move(regIngressRule.whole(), "NXM_NX_CT_LABEL[32..63]")
@@ -214,12 +290,12 @@ func policyStages(c *compiler) {
 		}
 	}
 	c.errors()
-	c.add(Commit, 300, object{}, match{}.ctState("+rel+trk"), goTo(EgressCount))
+	c.add(Commit, commitError, object{}, match{}.ctState("+rel+trk"), goTo(EgressCount))
 	if c.in.hints() { // its first packet was counted by the fast path
-		commit(297, match{}.ctState("+new+trk").reg(regHanded, 1), begun, epochs, out, in)
+		commit(commitHanded, match{}.ctState("+new+trk").reg(regHanded, 1), begun, epochs, out, in)
 		for _, f := range []family{ipv4, ipv6} { // what ends makes no connection known, which conntrack would keep for a quarter of an hour
 			for _, flag := range []string{"fin", "rst"} {
-				c.add(Commit, 299, object{}, match{}.proto(f.tcp).ctState("+new+trk").reg(regHanded, 1).with(fieldTCPFlags, "tcp_flags=+%s", flag), goTo(EgressCount))
+				c.add(Commit, commitHandedEnd, object{}, match{}.proto(f.tcp).ctState("+new+trk").reg(regHanded, 1).with(fieldTCPFlags, "tcp_flags=+%s", flag), goTo(EgressCount))
 			}
 		}
 	}
@@ -227,35 +303,35 @@ func policyStages(c *compiler) {
 		note := fmt.Sprintf("ct(commit,table=%d,zone=%d,exec(%s))", Committed, Zone, actions(epochs, out, in))
 		c.add(Commit, commitGranted, object{}, m, load(regSettled, 1), load(regBegins, 1), note)
 	}
-	c.add(Commit, 300, object{}, match{}.reg(regTurned, 1), goTo(EgressCount))
+	c.add(Commit, commitTurned, object{}, match{}.reg(regTurned, 1), goTo(EgressCount))
 	for _, f := range []family{ipv4, ipv6} {
-		c.add(Commit, 295, object{}, midstream(f).ports(lowPort, highPort), goTo(EgressCount)) // it answers: who calls is noted
-		c.add(Commit, 290, object{}, match{}.proto(f.proto).ctState("+trk").undecided(), goTo(EgressCount))
+		c.add(Commit, commitAnswers, object{}, midstream(f).ports(lowPort, highPort), goTo(EgressCount)) // it answers: who calls is noted
+		c.add(Commit, commitUndecided, object{}, match{}.proto(f.proto).ctState("+trk").undecided(), goTo(EgressCount))
 		note := fmt.Sprintf("ct(commit,table=%d,zone=%d,exec(load:0x1->NXM_NX_CT_LABEL[%d]))", Committed, Zone, undecidedBit)
 		unsure := match{}.ctState("+new+trk").reg(regUnsure, 1).proto(f.proto)
-		c.add(Commit, 240, object{}, unsure.reg(regJudgeEgress, 0).reg(regJudgeIngress, 0), note)
+		c.add(Commit, commitUnsure, object{}, unsure.reg(regJudgeEgress, 0).reg(regJudgeIngress, 0), note)
 		for _, proto := range datagrams {
-			c.add(Commit, 240, object{}, unsure.ctProto(proto).ctPorts(lowPort, highPort), note)
+			c.add(Commit, commitUnsure, object{}, unsure.ctProto(proto).ctPorts(lowPort, highPort), note)
 		}
 	}
 	// Of a datagram in fragments the userspace datapath takes what the last one notes, which knows of no rule: the first one
 	// waits for it here. So it notes nothing, and the next packet of the connection is judged, and does.
 	later := match{}.with(fieldFrag, "nw_frag=later")
-	commit(220, later.ctState("+new+trk"), begun)
-	commit(220, later.reg(regJudgeEgress, 1), begun)
-	commit(220, later.reg(regJudgeIngress, 1), begun)
-	commit(210, match{}.ctState("+new+trk").unlabelled(), begins, epochs, out, in)
-	commit(200, match{}.ctState("+new+trk"), begun, epochs, out, in)
+	commit(commitFragment, later.ctState("+new+trk"), begun)
+	commit(commitFragment, later.reg(regJudgeEgress, 1), begun)
+	commit(commitFragment, later.reg(regJudgeIngress, 1), begun)
+	commit(commitBegins, match{}.ctState("+new+trk").unlabelled(), begins, epochs, out, in)
+	commit(commitBegun, match{}.ctState("+new+trk"), begun, epochs, out, in)
 	for _, first := range []bool{begins, begun} { // of a connection that began in fragments it is the first one that has a rule
-		priority, m := 100, match{}
+		priority, m := commitJudged, match{}
 		if first {
-			priority, m = 110, match{}.ctState("-new+trk").unlabelled()
+			priority, m = commitLabels, match{}.ctState("-new+trk").unlabelled()
 		}
 		commit(priority, m.reg(regJudgeEgress, 1).reg(regJudgeIngress, 1), first, epochs, out, in)
 		commit(priority, m.reg(regJudgeEgress, 1).reg(regJudgeIngress, 0), first, epochs, out)
 		commit(priority, m.reg(regJudgeEgress, 0).reg(regJudgeIngress, 1), first, epochs, in)
 	}
-	c.add(Commit, 0, object{}, match{}, goTo(EgressCount))
+	c.add(Commit, otherwise, object{}, match{}, goTo(EgressCount))
 }
 
 // errors is for ICMP errors, which are judged by the connections that they are about: who has rules for what he sends says
@@ -272,9 +348,9 @@ func (c *compiler) errors() {
 				if a.Is6() {
 					name = "ct_ipv6_"
 				}
-				c.add(Commit, 320, endpointObject(g.Endpoint), from.with(field, "%s%s=%s", name, end, prefixText(host(a))), goTo(EgressCount))
+				c.add(Commit, commitErrorOwn, endpointObject(g.Endpoint), from.with(field, "%s%s=%s", name, end, prefixText(host(a))), goTo(EgressCount))
 			}
-			c.drop(Commit, 310, DropInvalid, from)
+			c.drop(Commit, commitErrorOther, DropInvalid, from)
 		}
 	}
 }
@@ -299,19 +375,19 @@ func (m match) ports(src, dst string) match {
 func (c *compiler) midstream() {
 	for _, f := range []family{ipv4, ipv6} {
 		call, answer := midstream(f).ports(highPort, lowPort), midstream(f).ports(lowPort, highPort)
-		c.add(Connection, 200, object{}, call, load(regTracked, 1), goTo(EgressEpoch))
-		c.add(Connection, 200, object{}, answer, load(regTracked, 1), load(regTurned, 1), goTo(EgressEpoch))
-		c.drop(Connection, 100, DropMidstream, midstream(f))
+		c.add(Connection, connectionMidstream, object{}, call, load(regTracked, 1), goTo(EgressEpoch))
+		c.add(Connection, connectionMidstream, object{}, answer, load(regTracked, 1), load(regTurned, 1), goTo(EgressEpoch))
+		c.drop(Connection, connectionNeither, DropMidstream, midstream(f))
 		for _, g := range c.in.Policy.Guards {
 			for _, a := range g.Addrs {
 				if familyOf(a) != f {
 					continue
 				}
 				if g.Egress {
-					c.add(Connection, 250, endpointObject(g.Endpoint), answer.with(fieldSrc, "%s=%s", f.src, prefixText(host(a))), load(regTracked, 1), goTo(EgressEpoch))
+					c.add(Connection, connectionMayAnswer, endpointObject(g.Endpoint), answer.with(fieldSrc, "%s=%s", f.src, prefixText(host(a))), load(regTracked, 1), goTo(EgressEpoch))
 				}
 				if g.Ingress {
-					c.add(Connection, 250, endpointObject(g.Endpoint), answer.with(fieldDst, "%s=%s", f.dst, prefixText(host(a))), load(regTracked, 1), goTo(EgressEpoch))
+					c.add(Connection, connectionMayAnswer, endpointObject(g.Endpoint), answer.with(fieldDst, "%s=%s", f.dst, prefixText(host(a))), load(regTracked, 1), goTo(EgressEpoch))
 				}
 			}
 		}
@@ -340,7 +416,7 @@ func (m match) ctPorts(src, dst string) match {
 func (c *compiler) unseen() {
 	for _, f := range []family{ipv4, ipv6} {
 		ip := match{}.proto(f.proto)
-		c.add(Connection, 80, object{}, ip.ctState("+rpl-inv+trk").undecided(), load(regTracked, 1), load(regTurned, 1), goTo(EgressEpoch))
+		c.add(Connection, connectionUndecided, object{}, ip.ctState("+rpl-inv+trk").undecided(), load(regTracked, 1), load(regTurned, 1), goTo(EgressEpoch))
 		begins := ip.ctState("+new-inv+trk")
 		icmp := uint8(protoICMP)
 		if f == ipv6 {
@@ -356,13 +432,13 @@ func (c *compiler) unseen() {
 					continue
 				}
 				for _, end := range []match{begins.with(fieldSrc, "%s=%s", f.src, prefixText(host(a))), begins.with(fieldDst, "%s=%s", f.dst, prefixText(host(a)))} {
-					c.add(Connection, 60, endpointObject(g.Endpoint), end, load(regTracked, 1), load(regUnsure, 1), goTo(EgressEpoch))
+					c.add(Connection, connectionYoung, endpointObject(g.Endpoint), end, load(regTracked, 1), load(regUnsure, 1), goTo(EgressEpoch))
 				}
 			}
 		}
-		c.add(Connection, 70, object{}, begins.ctProto(protoTCP), c.decided(load(regTracked, 1), goTo(EgressEpoch))...)
+		c.add(Connection, connectionBegins, object{}, begins.ctProto(protoTCP), c.decided(load(regTracked, 1), goTo(EgressEpoch))...)
 		for _, m := range sure {
-			c.add(Connection, 70, object{}, m, load(regTracked, 1), goTo(EgressEpoch))
+			c.add(Connection, connectionBegins, object{}, m, load(regTracked, 1), goTo(EgressEpoch))
 		}
 	}
 }
@@ -381,10 +457,10 @@ func policyHost(c *compiler) {
 		}
 		o, gateway := subnetObject(s.Prefix), host(s.Gateway)
 		for _, turned := range turns {
-			c.add(IngressPolicy, 60000, o, match{}.reg(regJudgeIngress, 1).from(gateway, turned), goTo(Commit))
+			c.add(IngressPolicy, rulesHost, o, match{}.reg(regJudgeIngress, 1).from(gateway, turned), goTo(Commit))
 			for _, proto := range []uint8{protoTCP, protoUDP} {
 				ask := match{}.reg(regJudgeEgress, 1).to(gateway, turned).ctProto(proto).ctPort(resolver, 0xffff, turned)
-				c.add(EgressPolicy, 60000, o, ask, goTo(Service))
+				c.add(EgressPolicy, rulesHost, o, ask, goTo(Service))
 			}
 		}
 	}
@@ -402,8 +478,8 @@ func policyGuards(c *compiler) {
 		}
 		o := endpointObject(g.Endpoint)
 		for _, a := range g.Addrs {
-			c.add(Conntrack, 110, o, match{}.reg(regClass, classEndpoint).ipSrc(host(a)), look)
-			c.add(Conntrack, 100, o, match{}.ipDst(host(a)), look)
+			c.add(Conntrack, conntrackFrom, o, match{}.reg(regClass, classEndpoint).ipSrc(host(a)), look)
+			c.add(Conntrack, conntrackTo, o, match{}.ipDst(host(a)), look)
 			if g.Egress {
 				c.guard(egress, o, a, g.EgressEpoch, match.from, named(g)...)
 			}
@@ -413,8 +489,8 @@ func policyGuards(c *compiler) {
 		}
 		for _, a := range g.LinkLocal {
 			own := match{}.reg(regSrcVNID, g.VNID)
-			c.add(Conntrack, 300, o, own.ipSrc(host(a)), drop)
-			c.add(Conntrack, 300, o, own.ipDst(host(a)), drop)
+			c.add(Conntrack, conntrackLinkLocal, o, own.ipSrc(host(a)), drop)
+			c.add(Conntrack, conntrackLinkLocal, o, own.ipDst(host(a)), drop)
 		}
 	}
 }
@@ -432,8 +508,8 @@ func policyCrowds(c *compiler) {
 			a := crowd.Addr
 			if !a.IsValid() {
 				c.unnoted(handed)
-				c.drop(Connection, 90, DropFull, begins.reg(regSpared, 0))
-				c.drop(Connection, 205, DropFull, call.reg(regSpared, 0))
+				c.drop(Connection, connectionFull, DropFull, begins.reg(regSpared, 0))
+				c.drop(Connection, connectionFullCalls, DropFull, call.reg(regSpared, 0))
 				continue
 			}
 			if familyOf(a) != f {
@@ -442,15 +518,15 @@ func policyCrowds(c *compiler) {
 			called := call.with(fieldSrc, "%s=%s", f.src, prefixText(host(a)))
 			if !crowd.Spared { // these come first: who has too many has no more questions
 				c.unnoted(handed.ipSrc(host(a)))
-				c.drop(Connection, 98, DropCrowd, begins.ipSrc(host(a)))
-				c.drop(Connection, 208, DropCrowd, called)
+				c.drop(Connection, connectionCrowd, DropCrowd, begins.ipSrc(host(a)))
+				c.drop(Connection, connectionCrowdCalls, DropCrowd, called)
 				continue
 			}
 			spare := []string{load(regSpared, 1), again(Connection)}
-			c.add(Connection, 94, object{}, begins.reg(regSpared, 0).ipSrc(host(a)), spare...)
-			c.add(Connection, 206, object{}, called.reg(regSpared, 0), spare...)
+			c.add(Connection, connectionSpare, object{}, begins.reg(regSpared, 0).ipSrc(host(a)), spare...)
+			c.add(Connection, connectionSpareCalls, object{}, called.reg(regSpared, 0), spare...)
 			for _, proto := range []uint8{protoTCP, protoUDP} {
-				c.add(Connection, 94, object{}, begins.reg(regSpared, 0).ipDst(host(a)).ctProto(proto).ctPort(resolver, 0xffff, false), spare...)
+				c.add(Connection, connectionSpare, object{}, begins.reg(regSpared, 0).ipDst(host(a)).ctProto(proto).ctPort(resolver, 0xffff, false), spare...)
 			}
 		}
 	}
@@ -459,14 +535,14 @@ func policyCrowds(c *compiler) {
 // unnoted are packets of connections that the fast path has handed over and that are not remembered for it.
 func (c *compiler) unnoted(m match) {
 	if c.in.hints() {
-		c.add(Commit, 298, object{}, m, goTo(EgressCount))
+		c.add(Commit, commitUnnoted, object{}, m, goTo(EgressCount))
 	}
 }
 
 // Left are the addresses of endpoints that are here no more from c on.
 func (c Changes) Left() (list []netip.Addr) {
 	for _, f := range c.Delete {
-		if f.Table != uint8(Forwarding) || f.Priority != 3000 {
+		if f.Table != uint8(Forwarding) || f.Priority != forwardingLocal {
 			continue
 		}
 		if a, err := netip.ParseAddr(f.Match[strings.LastIndexByte(f.Match, '=')+1:]); err == nil && !a.IsLinkLocalUnicast() { // those are each network's own
@@ -480,7 +556,7 @@ func (c Changes) Left() (list []netip.Addr) {
 // another endpoint: what the switch may know of their connections is out of date.
 func (c Changes) Tracked() (list []netip.Addr) {
 	for _, f := range slices.Concat(c.Add, c.Modify) {
-		if f.Table != uint8(Conntrack) || f.Priority != 100 {
+		if f.Table != uint8(Conntrack) || f.Priority != conntrackTo {
 			continue
 		}
 		if a, err := netip.ParseAddr(f.Match[strings.LastIndexByte(f.Match, '=')+1:]); err == nil {
@@ -494,11 +570,11 @@ func (c *compiler) guard(d direction, o object, a netip.Addr, epoch uint16, end 
 	next := d.epochs.next()
 	judge := append([]string{load(d.epoch, uint32(epoch)), load(d.judge, 1)}, append(also, goTo(next))...)
 	for _, turned := range turns {
-		c.add(d.epochs, 100, o, end(match{}, host(a), turned), judge...)
+		c.add(d.epochs, epochJudge, o, end(match{}, host(a), turned), judge...)
 	}
 	c.unmatched(d, a, end)
 	settled := end(match{}, host(a), false).settled(uint32(epoch)<<d.markShift, 0xffff<<d.markShift)
-	c.add(d.epochs, 200, o, settled, load(d.epoch, uint32(epoch)), goTo(next))
+	c.add(d.epochs, epochPassed, o, settled, load(d.epoch, uint32(epoch)), goTo(next))
 }
 
 // settled matches packets of connections that have passed, with this mark.
@@ -517,9 +593,9 @@ func (m match) settledState() match {
 // policyMembers loads classes.
 func policyMembers(c *compiler) {
 	for _, v := range c.in.members {
-		priority := 1000 + v.prefix.Bits()
+		priority := classRange + v.prefix.Bits()
 		if v.single {
-			priority = 2000
+			priority = classAddress
 		}
 		o := classObject(v.class)
 		if v.class == 0 {
@@ -610,7 +686,7 @@ func (c *compiler) rule(r PolicyRule) {
 	if len(dims) == 1 { // less than two the switch does not take
 		dims = append(dims, func(clause func(match)) { clause(match{}.ctState("+trk")) })
 	}
-	priority := 100 + r.Priority
+	priority := rulesLowest + r.Priority
 	for i, dim := range dims {
 		dim(func(m match) {
 			c.add(at, priority, object{}, m, fmt.Sprintf("%s%d,%d/%d)", conjunction, r.ID, i+1, len(dims)))
@@ -673,7 +749,7 @@ func policyOpenings(c *compiler) {
 			if o.Past {
 				m = m.settledState()
 			}
-			c.add(at, 100+o.Priority, ruleObject(o.Rule), m, does...)
+			c.add(at, rulesLowest+o.Priority, ruleObject(o.Rule), m, does...)
 		}
 		does := egress.does(o.Action, o.Rule)
 		for _, turned := range turns {

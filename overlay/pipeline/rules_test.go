@@ -211,7 +211,7 @@ func TestHandedInCrowds(t *testing.T) {
 		}
 		is := 0
 		for _, f := range flows {
-			if Stage(f.Table) == Commit && f.Priority == 298 {
+			if Stage(f.Table) == Commit && f.Priority == commitUnnoted {
 				is++
 				if strings.Contains(f.Actions, "commit") {
 					t.Errorf("%s notes the connection: %s", f.Match, f.Actions)

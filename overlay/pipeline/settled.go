@@ -44,16 +44,16 @@ func policySettled(c *compiler) {
 		vnid := move(regSrcVNID.bits(24), "NXM_OF_ETH_SRC[0..23]")
 		for i, r := range []register{regEgressSlot, regIngressSlot} {
 			other := []register{regIngressSlot, regEgressSlot}[i]
-			c.add(Output, outputSettled-i, object{}, m.reg(other, 0), slices.Concat(mark, []string{
+			c.add(Output, []int{outputEgress, outputIngress}[i], object{}, m.reg(other, 0), slices.Concat(mark, []string{
 				vnid, "set_field:" + []string{"02", "42"}[i] + ":00:00:00:00:00->eth_dst", move(regVTEP.bits(32), "NXM_OF_ETH_DST[0..31]"),
 				move(r.span(0, 8), "NXM_OF_ETH_DST[32..39]"), move(r.span(8, 4), "NXM_OF_ETH_DST[42..45]"), output(c.in.TunnelPort),
 			})...)
 		}
 	}
 	if c.in.GatewayPort != 0 {
-		c.add(Output, 70, object{}, match{}.reg(regOutPort, c.in.GatewayPort).reg(regSettled, 1), outputReg(regOutPort))
+		c.add(Output, outputGateway, object{}, match{}.reg(regOutPort, c.in.GatewayPort).reg(regSettled, 1), outputReg(regOutPort))
 	}
-	c.add(Output, 60, object{}, match{}.reg(regSettled, 1), slices.Concat(mark, []string{
+	c.add(Output, outputSettled, object{}, match{}.reg(regSettled, 1), slices.Concat(mark, []string{
 		move(regSlots.part(), "NXM_OF_ETH_SRC[0..23]"), outputReg(regOutPort),
 	})...)
 }
@@ -62,7 +62,7 @@ func policySettled(c *compiler) {
 func unmarked(c *compiler) {
 	for _, p := range c.in.Ports {
 		if p.Bare {
-			c.add(Output, 65, endpointObject(p.Endpoint), match{}.reg(regOutPort, p.OFPort).reg(regSettled, 1), output(p.OFPort))
+			c.add(Output, outputBare, endpointObject(p.Endpoint), match{}.reg(regOutPort, p.OFPort).reg(regSettled, 1), output(p.OFPort))
 		}
 	}
 }
@@ -127,8 +127,8 @@ func (c *compiler) hinted() {
 				act[1] = load(regTurned, 1)
 			}
 			behind := h.Behind(c.in.Secret)
-			c.add(Connection, 260, object{}, midstream(f).reg(regClass, classEndpoint).ethDst(h.MAC(c.in.Secret)), act...)
-			c.add(Connection, 260, object{}, midstream(f).reg(regClass, classTunnel).ethSrcMask(fmt.Sprintf("02:%02x:%02x:00:00:00", behind[0], behind[1]), "ff:ff:ff:00:00:00"), act...)
+			c.add(Connection, connectionHinted, object{}, midstream(f).reg(regClass, classEndpoint).ethDst(h.MAC(c.in.Secret)), act...)
+			c.add(Connection, connectionHinted, object{}, midstream(f).reg(regClass, classTunnel).ethSrcMask(fmt.Sprintf("02:%02x:%02x:00:00:00", behind[0], behind[1]), "ff:ff:ff:00:00:00"), act...)
 		}
 	}
 }
@@ -140,9 +140,6 @@ func named(g Guard) []string {
 	}
 	return nil
 }
-
-// The priorities of flows for settled connections.
-const commitSettled, commitGranted, outputSettled = 50, 215, 220
 
 // counted notes by whose counter a packet came. What has no slot is not settled.
 func (d direction) counted(slot uint16) string {

@@ -64,21 +64,21 @@ func TestFormerNetworksGoOn(t *testing.T) {
 	if n, ok := e.rig.core.local.networks[ids["blue"]]; !ok || n.Name != "blue" || n.MTU != 1400 || !slices.Equal(n.Gateways, []netip.Addr{netip.MustParseAddr("10.129.0.9")}) {
 		t.Fatalf("blue, which the cluster has, is not taken on: %+v", n)
 	}
-	if len(e.rig.core.local.networks) != 1 || len(e.rig.Strangers()) != 0 {
-		t.Fatalf("at once: %v, strangers %v", e.rig.core.local.networks, e.rig.Strangers())
+	if len(e.rig.core.local.networks) != 1 || len(e.rig.Orphans()) != 0 {
+		t.Fatalf("at once: %v, orphans %v", e.rig.core.local.networks, e.rig.Orphans())
 	}
-	e.rig.now = e.rig.now.Add(strangeAfter + time.Second)
+	e.rig.now = e.rig.now.Add(orphanedAfter + time.Second)
 	e.look()
 	e.want("network blue vnid 1", "network red vnid 4", "subnet 10.129.0.0/24 of blue gateway 10.129.0.9", "subnet 10.129.2.0/24 of red gateway 10.129.2.9",
 		"use blue/"+string(self), "use red/"+string(self))
-	e.rig.now = e.rig.now.Add(strangeAfter + time.Second)
+	e.rig.now = e.rig.now.Add(orphanedAfter + time.Second)
 	e.look()
 	e.look()
 	if _, there := e.named("green"); there { // it may have waited for clients of Docker's
 		t.Error("green is still in docker")
 	}
-	if got := e.rig.Strangers(); len(got) != 2 || !got[0].Known || got[0].Containers[0] != "web" || got[1].Containers[0] != "db" {
-		t.Errorf("strangers: %+v", got)
+	if got := e.rig.Orphans(); len(got) != 2 || !got[0].Known || got[0].Containers[0] != "web" || got[1].Containers[0] != "db" {
+		t.Errorf("orphans: %+v", got)
 	}
 
 	// docker restart
@@ -86,8 +86,8 @@ func TestFormerNetworksGoOn(t *testing.T) {
 	e.run(ids["blue"], "again")
 	e.rm("web")
 	e.look()
-	if got := e.rig.Strangers(); len(got) != 1 || got[0].Network != "red" {
-		t.Errorf("strangers after the restart: %+v", got)
+	if got := e.rig.Orphans(); len(got) != 1 || got[0].Network != "red" {
+		t.Errorf("orphans after the restart: %+v", got)
 	}
 }
 
@@ -104,7 +104,7 @@ func TestRemovedIsNotAdopted(t *testing.T) {
 	e.networks[id] = kept
 	for range 3 {
 		e.look()
-		e.rig.now = e.rig.now.Add(strangeAfter + time.Second)
+		e.rig.now = e.rig.now.Add(orphanedAfter + time.Second)
 	}
 	if len(e.rig.core.local.networks) != 0 {
 		t.Errorf("networks: %v", e.rig.core.local.networks)
@@ -124,10 +124,10 @@ func TestAnotherClustersNetworks(t *testing.T) {
 	check(t, e.rig.core.local.dropNetwork(id))
 	for range 3 {
 		e.look()
-		e.rig.now = e.rig.now.Add(strangeAfter + time.Second)
+		e.rig.now = e.rig.now.Add(orphanedAfter + time.Second)
 	}
-	if got := e.rig.Strangers(); len(got) != 1 || got[0].Known || len(e.rig.core.local.networks) != 0 {
-		t.Errorf("strangers %+v, networks %v", got, e.rig.core.local.networks)
+	if got := e.rig.Orphans(); len(got) != 1 || got[0].Known || len(e.rig.core.local.networks) != 0 {
+		t.Errorf("orphans %+v, networks %v", got, e.rig.core.local.networks)
 	}
 	e.want()
 }
@@ -174,8 +174,8 @@ func TestHalfRemovedNetworks(t *testing.T) {
 				e.rig.now = e.rig.now.Add(time.Second)
 				e.look()
 			}
-			if _, there := e.networks[half.ID]; there || len(e.rig.Strangers()) > 0 {
-				t.Errorf("docker has it %v, strangers %v", there, e.rig.Strangers())
+			if _, there := e.networks[half.ID]; there || len(e.rig.Orphans()) > 0 {
+				t.Errorf("docker has it %v, orphans %v", there, e.rig.Orphans())
 			}
 			if _, there := e.named("red"); there != (len(e.rig.core.local.networks) == 1) {
 				t.Errorf("docker has another one: %v, the agent: %v", there, e.rig.core.local.networks)

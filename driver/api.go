@@ -146,10 +146,10 @@ func (d *Driver) Unstarted() []Unstarted {
 	return d.mirror.Unstarted()
 }
 
-// Strangers returns what this driver's networks in Docker have from before this host joined
+// Orphans returns what this driver's networks in Docker have from before this host joined
 // the cluster as a new one. It waits for nothing.
-func (d *Driver) Strangers() []Stranger {
-	return d.mirror.Strangers()
+func (d *Driver) Orphans() []Orphan {
+	return d.mirror.Orphans()
 }
 
 // Unlinked returns those of this host. Docker is asked only if there may be one; while it does

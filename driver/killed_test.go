@@ -173,9 +173,9 @@ func killedIn(t *testing.T, life storetest.Life, power bool) bool {
 	}
 	for id, n := range e.networks {
 		// Of one that a user was deleting the driver may have nothing more: it is named.
-		named := slices.ContainsFunc(e.rig.Strangers(), func(s Stranger) bool { return s.Network == n.Name })
+		named := slices.ContainsFunc(e.rig.Orphans(), func(s Orphan) bool { return s.Network == n.Name })
 		if _, ok := e.rig.core.local.networks[id]; !ok && (id != e.undeleted || !named) {
-			t.Errorf("the driver does not have network %s; strangers %v", n.Name, e.rig.Strangers())
+			t.Errorf("the driver does not have network %s; orphans %v", n.Name, e.rig.Orphans())
 		}
 	}
 	if len(e.rig.core.local.endpoints) != len(running) || len(leased) != len(running) {

@@ -41,12 +41,12 @@ type view struct {
 	dockerBegan time.Time
 	// unplugged are the missing endpoints that were joined and have no interface: their host was off.
 	unplugged map[string]bool
-	// strange says since when Docker has what this agent does not know (strangers), removed
+	// orphaned says since when Docker has what this agent does not know (orphans), removed
 	// which networks it does not know because Docker has called for their end.
-	strange map[string]time.Time
-	removed map[string]bool
-	former  bool // Config.Former
-	settled bool // what the snapshot has not is not in the cluster
+	orphaned map[string]time.Time
+	removed  map[string]bool
+	former   bool // Config.Former
+	settled  bool // what the snapshot has not is not in the cluster
 	// remade are the networks, by name, that were removed in Docker to be made as the cluster has
 	// them, and what it had then (likeness).
 	remade map[string]string

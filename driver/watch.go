@@ -26,10 +26,10 @@ type mirror struct {
 
 	// The pointers are for people, who are not to wait for Docker, the disk or iptables.
 	missing   map[string]time.Time        // view.missing of the last look
-	strange   map[string]time.Time        // view.strange of the last look
+	orphaned  map[string]time.Time        // view.orphaned of the last look
 	routed    map[string][]link.Via       // see followSubnets, by sandbox
 	dockers   map[string][]link.Via       // those that Docker was told to set, by sandbox
-	strangers atomic.Pointer[[]Stranger]  // for Strangers; the watcher's
+	orphans   atomic.Pointer[[]Orphan]    // for Orphans; the watcher's
 	unstarted atomic.Pointer[[]Unstarted] // for Unstarted; that of revive
 	outdated  atomic.Pointer[[]Outdated]  // for Outdated; the watcher's
 	borrowers atomic.Pointer[[]Borrower]  // for Borrowers; the watcher's
@@ -112,8 +112,8 @@ func (d *mirror) loop(ctx context.Context) {
 			said = ""
 		}
 		wait := idleLook
-		if len(d.missing)+len(d.strange) > 0 {
-			wait = untilNamed(d.strange, d.core.cfg.Now(), d.core.cfg.Grace/4) // to see soon that it stays so
+		if len(d.missing)+len(d.orphaned) > 0 {
+			wait = untilNamed(d.orphaned, d.core.cfg.Now(), d.core.cfg.Grace/4) // to see soon that it stays so
 		}
 		switch {
 		case err != nil:
@@ -265,9 +265,9 @@ func (d *mirror) see(ctx context.Context) (v view, err error) {
 	v.remade = maps.Clone(d.applier.remade)
 	d.seeReach(&v)
 	v.former, v.settled = d.core.cfg.Former, d.core.cfg.Settled == nil || d.core.cfg.Settled()
-	d.strange = v.strangers(d.strange)
-	v.strange = d.strange
-	d.noteStrangers(v)
+	d.orphaned = v.orphans(d.orphaned)
+	v.orphaned = d.orphaned
+	d.noteOrphans(v)
 	borrowers := v.borrowers()
 	d.borrowers.Store(&borrowers)
 	return v, nil

@@ -8,15 +8,15 @@ import (
 	"github.com/grapevine-net/grapevine/driver"
 )
 
-// strangers are what an earlier identity of this host has left in Docker.
-func strangers(d *driver.Driver) (list []api.Problem) {
-	for _, s := range d.Strangers() {
-		list = append(list, strangerProblem(s))
+// orphans are what an earlier identity of this host has left in Docker.
+func orphans(d *driver.Driver) (list []api.Problem) {
+	for _, s := range d.Orphans() {
+		list = append(list, orphanProblem(s))
 	}
 	return list
 }
 
-func strangerProblem(s driver.Stranger) api.Problem {
+func orphanProblem(s driver.Orphan) api.Problem {
 	const since, risk = "from before this host joined the cluster as a new one", "whose addresses may be other containers' by now: they reach nothing"
 	names, args := strings.Join(s.Containers, ", "), strings.Join(s.Containers, " ")
 	if s.Known {

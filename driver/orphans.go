@@ -8,26 +8,26 @@ import (
 	"github.com/grapevine-net/grapevine/host/docker"
 )
 
-// strangeAfter is how long something may be in Docker's lists and not be ours, or the other
+// orphanedAfter is how long something may be in Docker's lists and not be ours, or the other
 // way round, before something is done about it: Docker lists it until a little after it has called
 // us to remove it. Named it is earlier, since that changes nothing.
 const (
-	strangeAfter = 10 * time.Second
-	namedAfter   = 5 * time.Second
+	orphanedAfter = 10 * time.Second
+	namedAfter    = 5 * time.Second
 )
 
-// Stranger is a network of this driver with what Docker has there that this agent does not
+// Orphan is a network of this driver with what Docker has there that this agent does not
 // know: it was made under another identity of this host, whose state is gone.
-type Stranger struct {
+type Orphan struct {
 	Network    string
 	Containers []string // that have addresses from then; of a network that is not Known, all
 	Known      bool     // the network itself is this host's
 	Why        string   // it is not, if that was tried
 }
 
-// strangers returns since when Docker has what this agent does not know, given what was
+// orphans returns since when Docker has what this agent does not know, given what was
 // before: networks, and endpoints on its networks, by their IDs.
-func (v view) strangers(before map[string]time.Time) map[string]time.Time {
+func (v view) orphans(before map[string]time.Time) map[string]time.Time {
 	now := map[string]time.Time{}
 	note := func(id string) {
 		if now[id] = v.now; !before[id].IsZero() {
@@ -74,18 +74,18 @@ func (v view) inhabited(network string) bool {
 	})
 }
 
-// overdue reports whether something is strange for longer than Docker may take.
-func (v view) overdue(id string) bool { return v.strangeFor(id, strangeAfter) }
+// overdue reports whether something is orphaned for longer than Docker may take.
+func (v view) overdue(id string) bool { return v.orphanedFor(id, orphanedAfter) }
 
-// strangeFor reports whether something is strange for so long.
-func (v view) strangeFor(id string, d time.Duration) bool {
-	since, strange := v.strange[id]
-	return strange && v.now.Sub(since) >= d
+// orphanedFor reports whether something is orphaned for so long.
+func (v view) orphanedFor(id string, d time.Duration) bool {
+	since, orphaned := v.orphaned[id]
+	return orphaned && v.now.Sub(since) >= d
 }
 
 // untilNamed is how long it is from now until one of them is to be named, at most d.
-func untilNamed(strange map[string]time.Time, now time.Time, d time.Duration) time.Duration {
-	for _, since := range strange {
+func untilNamed(orphaned map[string]time.Time, now time.Time, d time.Duration) time.Duration {
+	for _, since := range orphaned {
 		if rest := namedAfter - now.Sub(since); rest > 0 {
 			d = min(d, rest)
 		}
@@ -93,46 +93,46 @@ func untilNamed(strange map[string]time.Time, now time.Time, d time.Duration) ti
 	return d
 }
 
-// listStrangers are the strangers that are to be named.
-func (v view) listStrangers(refused map[string]refusal) (list []Stranger) {
+// listOrphans are the orphans that are to be named.
+func (v view) listOrphans(refused map[string]refusal) (list []Orphan) {
 	for _, n := range v.networks {
 		_, known := v.local[n.ID]
-		s := Stranger{Network: n.Name, Known: known}
+		s := Orphan{Network: n.Name, Known: known}
 		if r, ok := refused[n.ID]; ok {
 			s.Why = r.err.Error()
 		}
 		for _, c := range v.containers {
 			for _, at := range c.Networks {
-				if at.NetworkID == n.ID && (!known || v.strangeFor(at.EndpointID, namedAfter)) {
+				if at.NetworkID == n.ID && (!known || v.orphanedFor(at.EndpointID, namedAfter)) {
 					s.Containers = append(s.Containers, c.Name)
 				}
 			}
 		}
-		if v.strangeFor(n.ID, namedAfter) || known && len(s.Containers) > 0 {
+		if v.orphanedFor(n.ID, namedAfter) || known && len(s.Containers) > 0 {
 			slices.Sort(s.Containers)
 			list = append(list, s)
 		}
 	}
-	slices.SortFunc(list, func(a, b Stranger) int { return strings.Compare(a.Network, b.Network) })
+	slices.SortFunc(list, func(a, b Orphan) int { return strings.Compare(a.Network, b.Network) })
 	return list
 }
 
-// noteStrangers keeps what is strange for Strangers, and logs what is new of it.
-func (d *mirror) noteStrangers(v view) {
-	list, before := v.listStrangers(d.networks.refused), d.Strangers()
+// noteOrphans keeps what is orphaned for Orphans, and logs what is new of it.
+func (d *mirror) noteOrphans(v view) {
+	list, before := v.listOrphans(d.networks.refused), d.Orphans()
 	for _, s := range list {
-		if !slices.ContainsFunc(before, func(old Stranger) bool {
+		if !slices.ContainsFunc(before, func(old Orphan) bool {
 			return s.Network == old.Network && s.Known == old.Known && slices.Equal(s.Containers, old.Containers)
 		}) {
 			d.core.cfg.Log.Warn("docker has something from before this host joined the cluster as a new one", "network", s.Network, "containers", s.Containers)
 		}
 	}
-	d.strangers.Store(&list)
+	d.orphans.Store(&list)
 }
 
-// Strangers is Driver.Strangers.
-func (d *mirror) Strangers() []Stranger {
-	if list := d.strangers.Load(); list != nil {
+// Orphans is Driver.Orphans.
+func (d *mirror) Orphans() []Orphan {
+	if list := d.orphans.Load(); list != nil {
 		return slices.Clone(*list)
 	}
 	return nil

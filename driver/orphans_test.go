@@ -8,7 +8,7 @@ import (
 	"github.com/grapevine-net/grapevine/host/docker"
 )
 
-func TestStrangers(t *testing.T) {
+func TestOrphans(t *testing.T) {
 	now := time.Unix(1000, 0)
 	v := view{
 		driver: "grapevine", now: now,
@@ -26,22 +26,22 @@ func TestStrangers(t *testing.T) {
 			{Name: "web", Networks: []docker.Attachment{{NetworkID: "2"}}},
 		},
 	}
-	v.strange = v.strangers(nil)
-	if got := v.listStrangers(nil); got != nil {
+	v.orphaned = v.orphans(nil)
+	if got := v.listOrphans(nil); got != nil {
 		t.Errorf("at once, as while Docker removes it: %v", got)
 	}
-	if d := untilNamed(v.strange, now.Add(time.Second), time.Minute); d != namedAfter-time.Second {
+	if d := untilNamed(v.orphaned, now.Add(time.Second), time.Minute); d != namedAfter-time.Second {
 		t.Errorf("it is looked at again after %v, not when they are to be named", d)
 	}
 	v.now = now.Add(namedAfter)
-	v.strange = v.strangers(v.strange)
-	got := v.listStrangers(nil)
+	v.orphaned = v.orphans(v.orphaned)
+	got := v.listOrphans(nil)
 	if len(got) != 2 || got[0].Network != "blue" || !got[0].Known || !slices.Equal(got[0].Containers, []string{"old"}) ||
 		got[1].Network != "red" || got[1].Known || !slices.Equal(got[1].Containers, []string{"web"}) {
-		t.Errorf("the strangers are %+v, want old on blue, and red with web", got)
+		t.Errorf("the orphans are %+v, want old on blue, and red with web", got)
 	}
 	v.networks, v.containers = v.networks[:1], v.containers[:3]
-	if v.strange = v.strangers(v.strange); v.listStrangers(nil) != nil {
-		t.Error("what is gone is still strange")
+	if v.orphaned = v.orphans(v.orphaned); v.listOrphans(nil) != nil {
+		t.Error("what is gone is still orphaned")
 	}
 }

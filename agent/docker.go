@@ -29,7 +29,7 @@ func (a *Agent) openDriver() (err error) {
 		return err
 	}
 	a.plugin = plugin.New(a.log.With("room", "plugin"))
-	ipam.NewDriver(a.alloc, a.driver.Keep, a.driver.MayLease).Register(a.plugin)
+	ipam.NewDriver(a.alloc, a.driver.Reannounce, a.driver.MayLease).Register(a.plugin)
 	a.driver.Register(a.plugin)
 	return nil
 }

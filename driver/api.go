@@ -73,10 +73,10 @@ func (d *Driver) Sandbox(endpointID string) string {
 	return d.endpoints.Sandbox(endpointID)
 }
 
-// Keep announces the network of this host again that has the subnet p. It is no error if
+// Reannounce announces the network of this host again that has the subnet p. It is no error if
 // there is none.
-func (d *Driver) Keep(p netip.Prefix) error {
-	return d.endpoints.Keep(p)
+func (d *Driver) Reannounce(p netip.Prefix) error {
+	return d.endpoints.Reannounce(p)
 }
 
 // Unlabelled returns what there is of these. It waits for nothing.

@@ -218,7 +218,7 @@ func newRig(t testing.TB, dockerHost string) *rig {
 			}, Bits: 22, Now: now, Age: db.Age, Log: log,
 		}, told, alone{}, ipam.StoreDisk{DB: file})
 		check(t, err)
-		g.ipam = ipam.NewDriver(alloc, func(p netip.Prefix) error { return g.Keep(p) },
+		g.ipam = ipam.NewDriver(alloc, func(p netip.Prefix) error { return g.Reannounce(p) },
 			func(p netip.Prefix, exact bool) error { return g.MayLease(p, exact) })
 		g.reopen = func() {
 			g.Driver, err = New(Config{Self: self, Replicate: true, MTU: 1500, Now: now, Log: log},

@@ -28,7 +28,7 @@ func TestSubnetComesBackWhole(t *testing.T) {
 		t.Fatal("the network did not appear")
 	}
 	e.write(func(tx *replica.Tx) { retire(tx, "red") })
-	check(t, e.rig.Keep(p))
+	check(t, e.rig.Reannounce(p))
 	got, live := cluster.Get[cluster.Subnet](e.rig.replica.Snapshot(), p.String())
 	if !live || got.HostBits != whole.HostBits || got.Range != whole.Range || !maps.Equal(got.Aux, whole.Aux) || got.Gateway != whole.Gateway {
 		t.Errorf("the subnet came back as %+v, was %+v", got, whole)

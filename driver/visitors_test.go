@@ -98,7 +98,7 @@ func TestEndedWhileStarting(t *testing.T) {
 	e.look()
 	n, _ := e.named("red")
 	e.write(func(tx *replica.Tx) { retire(tx, "red") })
-	check(t, e.rig.Keep(e.rig.core.local.networks[n.ID].Prefixes[0])) // by RequestAddress
+	check(t, e.rig.Reannounce(e.rig.core.local.networks[n.ID].Prefixes[0])) // by RequestAddress
 	if e.record("red").VNID != 7 {
 		t.Fatalf("it is not kept:\n%s", e.rig.records())
 	}

@@ -8,8 +8,8 @@ import (
 // has not heard of that yet. Docker has the network still, so its user must not notice: the
 // network is announced again, and whoever ends it after that has heard.
 
-// Keep is Driver.Keep.
-func (d *endpoints) Keep(p netip.Prefix) error {
+// Reannounce is Driver.Reannounce.
+func (d *endpoints) Reannounce(p netip.Prefix) error {
 	if err := d.networks.takeUpPrefix(p); err != nil {
 		return err
 	}

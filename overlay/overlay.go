@@ -159,10 +159,10 @@ type Overlay struct {
 	src Source
 	log *slog.Logger
 
-	kick  chan struct{} // somebody waits for the next pass
-	event chan struct{} // the switch may have changed: heard says how
-	heard heard
-	told  *told
+	kick   chan struct{} // somebody waits for the next pass
+	event  chan struct{} // the switch may have changed: events says how
+	events events
+	told   *told
 	// crowding says who begins no connections with endpoints that have rules; nil: nobody counts them.
 	crowding *crowding
 	// damaged: the kernel tells of changes that hurt says.
@@ -262,7 +262,7 @@ func (o *Overlay) loop(ctx context.Context) error {
 		return err
 	}
 	why, failures := everything, 0
-	next := agenda{inspect: func(d damage) bool { return o.inspect(ctx, r, d) }}
+	next := schedule{inspect: func(d damage) bool { return o.inspect(ctx, r, d) }}
 	for {
 		changed, reached := o.src.Watch(), r.watchReach()
 		err := o.pass(ctx, r, why)

@@ -602,7 +602,7 @@ func TestEchoes(t *testing.T) {
 		<-watched
 	}()
 	time.Sleep(500 * time.Millisecond) // the watches stand
-	ear.heard.take()
+	ear.events.take()
 	inPlace := func() (r reconciler) {
 		t.Helper()
 		flows, err := h.bridge.DumpFlows(t.Context())
@@ -617,7 +617,7 @@ func TestEchoes(t *testing.T) {
 	hears := func(r reconciler, want reason) {
 		t.Helper()
 		time.Sleep(300 * time.Millisecond) // all of it
-		changes := ear.heard.take()
+		changes := ear.events.take()
 		if got := r.judge(changes); got != want || len(changes) == 0 {
 			t.Errorf("%d words of the switch are reason %d, want %d: %+v", len(changes), got, want, changes)
 		}

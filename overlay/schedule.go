@@ -8,9 +8,9 @@ import (
 	"github.com/grapevine-net/grapevine/pulse"
 )
 
-// agenda says when the loop does what. It belongs to the loop's goroutine. Its times are
+// schedule says when the loop does what. It belongs to the loop's goroutine. Its times are
 // moments, not pauses: whatever else happens, nothing pushes them.
-type agenda struct {
+type schedule struct {
 	// quiet is until when what the switch tells of ports is taken for our own changes:
 	// they are looked at once, then, and not in the way of whoever waits for the next pass.
 	quiet time.Time
@@ -32,28 +32,28 @@ type agenda struct {
 }
 
 // looked notes what a pass that has ended looked at.
-func (a *agenda) looked(why reason, now time.Time) {
+func (s *schedule) looked(why reason, now time.Time) {
 	if why == everything {
-		a.due = now.Add(slowTimer)
+		s.due = now.Add(slowTimer)
 	}
 }
 
 // wait returns when there is reason for a pass, at the latest after pause. judge says what
 // the switch's words are a reason for.
-func (a *agenda) wait(ctx context.Context, o *Overlay, judge func([]ovs.Change) reason, changed, reached <-chan struct{}, pause time.Duration) reason {
+func (s *schedule) wait(ctx context.Context, o *Overlay, judge func([]ovs.Change) reason, changed, reached <-chan struct{}, pause time.Duration) reason {
 	began := time.Now()
-	if a.due.IsZero() {
-		a.due = began.Add(slowTimer)
+	if s.due.IsZero() {
+		s.due = began.Add(slowTimer)
 	}
 	end := began.Add(pause)
 	var calmed <-chan time.Time // nil: nothing is waited for
 	for {
 		switch now := time.Now(); {
-		case !now.Before(a.due), !now.Before(end):
-			a.look = time.Time{}
+		case !now.Before(s.due), !now.Before(end):
+			s.look = time.Time{}
 			return everything
-		case a.inspection(o, now):
-			a.look = time.Time{}
+		case s.inspection(o, now):
+			s.look = time.Time{}
 			return everything
 		}
 		select {
@@ -71,55 +71,55 @@ func (a *agenda) wait(ctx context.Context, o *Overlay, judge func([]ovs.Change) 
 		case <-changed:
 			changed, calmed = nil, time.After(min(calm, pause))
 		case <-o.event:
-			if a.told.IsZero() {
-				a.told = time.Now().Add(gather)
+			if s.told.IsZero() {
+				s.told = time.Now().Add(gather)
 			}
-		case <-at(a.told):
-			a.told = time.Time{}
-			switch judge(o.heard.take()) {
+		case <-at(s.told):
+			s.told = time.Time{}
+			switch judge(o.events.take()) {
 			case ourChange: // an echo
 			case ports:
-				if a.look.IsZero() {
-					a.look = later(time.Now(), a.quiet)
+				if s.look.IsZero() {
+					s.look = later(time.Now(), s.quiet)
 				}
 			default:
-				a.look = time.Time{}
+				s.look = time.Time{}
 				return theirs
 			}
-		case <-at(a.look):
-			a.look = time.Time{}
+		case <-at(s.look):
+			s.look = time.Time{}
 			return ports
 		case <-o.damaged:
-			if a.hurt.IsZero() {
-				a.hurt = later(time.Now().Add(settle), a.mended.Add(mendPause))
+			if s.hurt.IsZero() {
+				s.hurt = later(time.Now().Add(settle), s.mended.Add(mendPause))
 			}
-		case <-at(a.hurt):
-		case <-at(a.glance):
-		case <-at(sooner(a.due, end)):
+		case <-at(s.hurt):
+		case <-at(s.glance):
+		case <-at(sooner(s.due, end)):
 		}
 	}
 }
 
 // inspection looks at damage and at the sysctls, if it is time, and reports whether a pass has
 // to do more.
-func (a *agenda) inspection(o *Overlay, now time.Time) (more bool) {
-	if a.inspect == nil {
+func (s *schedule) inspection(o *Overlay, now time.Time) (more bool) {
+	if s.inspect == nil {
 		return false
 	}
 	var d damage
-	if !a.hurt.IsZero() && !now.Before(a.hurt) {
-		a.hurt, d = time.Time{}, o.takeDamage()
+	if !s.hurt.IsZero() && !now.Before(s.hurt) {
+		s.hurt, d = time.Time{}, o.takeDamage()
 	}
-	if !now.Before(a.glance) {
-		a.glance, d.switches = now.Add(pulse.Wait(glances)), true
+	if !now.Before(s.glance) {
+		s.glance, d.switches = now.Add(pulse.Wait(glances)), true
 	}
 	if d.none() {
 		return false
 	}
 	found := o.repaired()
-	more = a.inspect(d)
+	more = s.inspect(d)
 	if o.repaired() != found {
-		a.mended = time.Now()
+		s.mended = time.Now()
 	}
 	return more
 }

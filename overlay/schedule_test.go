@@ -66,13 +66,13 @@ func TestAgenda(t *testing.T) {
 				for _, at := range c.kicks {
 					time.AfterFunc(at, func() { poke(o.kick) })
 				}
-				a := agenda{quiet: began.Add(c.quiet)}
+				s := schedule{quiet: began.Add(c.quiet)}
 				for _, want := range c.want {
-					why := a.wait(t.Context(), o, new(reconciler).judge, nil, nil, slowTimer)
+					why := s.wait(t.Context(), o, new(reconciler).judge, nil, nil, slowTimer)
 					if got := (pass{why, time.Since(began)}); got != want {
 						t.Errorf("got %v, want %v", got, want)
 					}
-					a.looked(why, time.Now())
+					s.looked(why, time.Now())
 				}
 			})
 		})

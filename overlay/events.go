@@ -7,39 +7,39 @@ import (
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
 
-// heard is what the switch has told since it was last taken.
-type heard struct {
+// events are what the switch has told since it was last taken.
+type events struct {
 	mu      sync.Mutex
 	changes []ovs.Change
 	much    bool // too much to be kept
 }
 
-// muchHeard bounds what is kept of the switch's words: a whole table of flows is looked at
+// manyEvents bounds what is kept of the switch's words: a whole table of flows is looked at
 // sooner than it is told.
-const muchHeard = 10000
+const manyEvents = 10000
 
 // hear notes what the switch tells and wakes the loop.
 func (o *Overlay) hear(c ovs.Change) {
-	o.heard.mu.Lock()
-	if o.heard.much = o.heard.much || len(o.heard.changes) == muchHeard; o.heard.much {
-		o.heard.changes = nil
+	o.events.mu.Lock()
+	if o.events.much = o.events.much || len(o.events.changes) == manyEvents; o.events.much {
+		o.events.changes = nil
 	} else {
-		o.heard.changes = append(o.heard.changes, c)
+		o.events.changes = append(o.events.changes, c)
 	}
-	o.heard.mu.Unlock()
+	o.events.mu.Unlock()
 	poke(o.event)
 }
 
-// take returns what was heard and forgets it. If that was too much, anything may have
+// take returns what there is and forgets it. If that was too much, anything may have
 // changed.
-func (h *heard) take() []ovs.Change {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	changes := h.changes
-	if h.much {
+func (e *events) take() []ovs.Change {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	changes := e.changes
+	if e.much {
 		changes = []ovs.Change{{What: ovs.Anything}}
 	}
-	h.changes, h.much = nil, false
+	e.changes, e.much = nil, false
 	return changes
 }
 

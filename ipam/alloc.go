@@ -123,7 +123,7 @@ func New(cfg Config, r Replica, p Peers, d Disk) (*Allocator, error) {
 	if cfg.Sign == nil || cfg.Signed == nil {
 		cfg.Sign, cfg.Signed = func([]byte) []byte { return nil }, func(cluster.NodeID, []byte, []byte) bool { return true }
 	}
-	a := &core{cfg: cfg, replica: r, peers: p, disk: told{d, cfg.Log}, state: newState(), goes: map[cluster.NodeID]time.Time{}}
+	a := &core{cfg: cfg, replica: r, peers: p, disk: leaseLog{d, cfg.Log}, state: newState(), goes: map[cluster.NodeID]time.Time{}}
 	if err := a.disk.Load(a.state.load); err != nil {
 		return nil, fmt.Errorf("read the leases: %w", err)
 	}

@@ -17,7 +17,7 @@ import (
 // asker asks other hosts for numbers.
 type asker struct {
 	core    *core
-	flights flights
+	flights singleflight
 	backoff backoff
 	// lent are the claims by which lines of books came here, for what is taken out of the commons.
 	lent map[cluster.Version]bool

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// flights lets one request at a time ask peers for the same thing. The zero
+// singleflight lets one request at a time ask peers for the same thing. The zero
 // value is ready.
-type flights struct {
+type singleflight struct {
 	mu  sync.Mutex
 	out map[string]chan struct{} // closed when the one under way is over
 }
 
 // do runs f, unless another call with the key is under way: then it waits for
 // that one first, and skips f if enough says that it brought what is needed.
-func (f *flights) do(ctx context.Context, key string, enough func() bool, run func() error) error {
+func (f *singleflight) do(ctx context.Context, key string, enough func() bool, run func() error) error {
 	for {
 		done, mine := f.start(key)
 		if mine {
@@ -37,7 +37,7 @@ func (f *flights) do(ctx context.Context, key string, enough func() bool, run fu
 	return run()
 }
 
-func (f *flights) start(key string) (done chan struct{}, mine bool) {
+func (f *singleflight) start(key string) (done chan struct{}, mine bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if done, ok := f.out[key]; ok {
@@ -50,7 +50,7 @@ func (f *flights) start(key string) (done chan struct{}, mine bool) {
 	return nil, true
 }
 
-func (f *flights) end(key string) {
+func (f *singleflight) end(key string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	close(f.out[key])

@@ -6,22 +6,22 @@ import (
 	"strings"
 )
 
-// told is a Disk that logs, once they are durable, which addresses and VNIDs are held and
+// leaseLog is a Disk that logs, once they are durable, which addresses and VNIDs are held and
 // which are free again: a line of `key=value` from which, over the logs of all hosts, it can
 // be shown that nothing had two owners.
-type told struct {
+type leaseLog struct {
 	Disk
 	log *slog.Logger
 }
 
-// LeasesRead and LeasesSaved are the messages of told; what is held is all that is, or what
+// LeasesRead and LeasesSaved are the messages of leaseLog; what is held is all that is, or what
 // is held from now on, as "lease ADDRESS" and "vnid NUMBER" with commas between.
 const (
 	LeasesRead  = "leases on disk"
 	LeasesSaved = "leases changed"
 )
 
-func (d told) Load(each func(key string, value []byte) error) error {
+func (d leaseLog) Load(each func(key string, value []byte) error) error {
 	var held []string
 	if err := d.Disk.Load(func(key string, value []byte) error {
 		held = append(held, key)
@@ -33,7 +33,7 @@ func (d told) Load(each func(key string, value []byte) error) error {
 	return nil
 }
 
-func (d told) Save(put map[string][]byte, del []string) error {
+func (d leaseLog) Save(put map[string][]byte, del []string) error {
 	if err := d.Disk.Save(put, del); err != nil {
 		return err
 	}

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
 
@@ -68,21 +66,7 @@ func TestExposed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := b.ApplyBundle(t.Context(), pipeline.Diff(flows, next).Lines()); err != nil {
-				t.Fatal(err)
-			}
-			have, err := b.DumpFlows(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			var got []pipeline.Flow
-			for _, f := range have {
-				got = append(got, pipelineFlow(f))
-			}
-			pipeline.Sort(got)
-			if d := cmp.Diff(next, got); d != "" {
-				t.Fatalf("the switch gives flows back in another spelling:\n%s", d)
-			}
+			applied(t, b, flows, next)
 
 			none, noRoute := "expose-in: drop: "+pipeline.DropNotExposed.String(), "expose-back: drop: "+pipeline.DropNoRoute.String()
 			transitWhole := "expose-back: drop: " + pipeline.DropTransit.String()

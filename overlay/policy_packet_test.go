@@ -157,25 +157,7 @@ func echoAt(t *testing.T, at string) error {
 		return err
 	}
 	t.Cleanup(func() { _, _ = l.Close(), u.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() { _, _ = io.Copy(c, c) }()
-		}
-	}()
-	go func() {
-		buf := make([]byte, 2048)
-		for {
-			n, from, err := u.ReadFrom(buf)
-			if err != nil {
-				return
-			}
-			_, _ = u.WriteTo(buf[:n], from)
-		}
-	}()
+	ovstest.Echo(l, u)
 	return nil
 }
 

@@ -95,7 +95,14 @@ func sceneSwitch(t *testing.T, mode pipeline.TunnelMode) (*ovs.Bridge, map[strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.ApplyBundle(t.Context(), pipeline.Diff(nil, want).Lines()); err != nil {
+	applied(t, b, nil, want)
+	return b, port
+}
+
+// applied makes the switch's flows of what they are, and sees that it gives them back as they were written.
+func applied(t *testing.T, b *ovs.Bridge, are, want []pipeline.Flow) {
+	t.Helper()
+	if err := b.ApplyBundle(t.Context(), pipeline.Diff(are, want).Lines()); err != nil {
 		t.Fatal(err)
 	}
 	have, err := b.DumpFlows(t.Context())
@@ -110,7 +117,6 @@ func sceneSwitch(t *testing.T, mode pipeline.TunnelMode) (*ovs.Bridge, map[strin
 	if d := cmp.Diff(want, got); d != "" {
 		t.Fatalf("the switch gives flows back in another spelling:\n%s", d)
 	}
-	return b, port
 }
 
 var tableLine = regexp.MustCompile(`(?m)^ *(\d+)\. .*cookie (0x[0-9a-f]+)`)

@@ -269,6 +269,22 @@ func newJudges(t *testing.T) *judges {
 	return w
 }
 
+// called has a container a in the tables, whose rules let others call it, and those, and returns what the tables hold.
+func (w *judges) called(t *testing.T, secret uint32, callers ...string) pipeline.Input {
+	in := pipeline.Input{
+		Round: pipeline.Round, Tunnel: pipeline.HeaderBits, TunnelPort: 1, Generation: 300, Secret: secret,
+		Subnets: []pipeline.Subnet{{Prefix: prefixes("10.128.0.0/24")[0], VNID: 5}},
+		Ports:   []pipeline.Port{{OFPort: 3, MAC: macs["a"], Addrs: addrs("10.128.0.2"), VNID: 5, Endpoint: "a", Guarded: true}},
+	}
+	for i, name := range callers {
+		addr := addrs(fmt.Sprintf("10.128.0.%d", 3+i))
+		in.Ports = append(in.Ports, pipeline.Port{OFPort: uint32(4 + i), MAC: macs[name], Addrs: addr, VNID: 5, Endpoint: name, Plain: true})
+	}
+	must(t, w.tables.void(in))
+	must(t, w.tables.write(Compile(in, w.device)))
+	return in
+}
+
 func must(t interface {
 	Helper()
 	Fatal(...any)

@@ -18,16 +18,7 @@ import (
 // caller; and what the switch is told of one nobody else can say.
 func TestOwnLife(t *testing.T) {
 	w := newJudges(t)
-	in := pipeline.Input{
-		Round: pipeline.Round, Tunnel: pipeline.HeaderBits, TunnelPort: 1, Generation: 300, Secret: 0x9abcdef0,
-		Subnets: []pipeline.Subnet{{Prefix: prefixes("10.128.0.0/24")[0], VNID: 5}},
-		Ports: []pipeline.Port{
-			{OFPort: 3, MAC: macs["a"], Addrs: addrs("10.128.0.2"), VNID: 5, Endpoint: "a", Guarded: true},
-			{OFPort: 4, MAC: macs["b"], Addrs: addrs("10.128.0.3"), VNID: 5, Endpoint: "b", Plain: true},
-		},
-	}
-	must(t, w.tables.void(in))
-	must(t, w.tables.write(Compile(in, w.device)))
+	in := w.called(t, 0x9abcdef0, "b")
 	must(t, w.objs.GvGeneration.Put(secretPlace, in.Secret))
 	there := Packet{Src: addrs("10.128.0.3")[0], Dst: addrs("10.128.0.2")[0], Ifindex: w.device["b"], MAC: [6]byte(macs["b"])}
 	back := Packet{Src: there.Dst, Dst: there.Src, Ifindex: w.device["a"], MAC: [6]byte(macs["a"])}
@@ -288,17 +279,7 @@ func own(t *rapid.T, w *judges) map[ownKey]ownValue {
 // that is gone, makes room again.
 func TestOwnSeats(t *testing.T) {
 	w := newJudges(t)
-	in := pipeline.Input{
-		Round: pipeline.Round, Tunnel: pipeline.HeaderBits, TunnelPort: 1, Generation: 300, Secret: 0x9abcdef0,
-		Subnets: []pipeline.Subnet{{Prefix: prefixes("10.128.0.0/24")[0], VNID: 5}},
-		Ports: []pipeline.Port{
-			{OFPort: 3, MAC: macs["a"], Addrs: addrs("10.128.0.2"), VNID: 5, Endpoint: "a", Guarded: true},
-			{OFPort: 4, MAC: macs["b"], Addrs: addrs("10.128.0.3"), VNID: 5, Endpoint: "b", Plain: true},
-			{OFPort: 5, MAC: macs["c"], Addrs: addrs("10.128.0.4"), VNID: 5, Endpoint: "c", Plain: true},
-		},
-	}
-	must(t, w.tables.void(in))
-	must(t, w.tables.write(Compile(in, w.device)))
+	in := w.called(t, 0x9abcdef0, "b", "c")
 	must(t, w.objs.GvGeneration.Put(secretPlace, in.Secret))
 	const syn, rst = 2, 4
 	frame := func(from int, source uint16, flags byte) []byte {

@@ -205,28 +205,10 @@ func (r *ruled) echo() {
 		l, err := net.Listen("tcp", "10.128.0.3:80")
 		must(r.t, err)
 		r.t.Cleanup(func() { _ = l.Close() })
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go func() { _, _ = io.Copy(c, c) }()
-			}
-		}()
 		u, err := net.ListenPacket("udp", "10.128.0.3:53")
 		must(r.t, err)
 		r.t.Cleanup(func() { _ = u.Close() })
-		go func() {
-			b := make([]byte, 2000)
-			for {
-				n, from, err := u.ReadFrom(b)
-				if err != nil {
-					return
-				}
-				_, _ = u.WriteTo(b[:n], from)
-			}
-		}()
+		ovstest.Echo(l, u)
 	})
 }
 

@@ -785,16 +785,7 @@ func forget(t *rapid.T, m *ebpf.Map) {
 // TestSettledLife: what is noted counts for a while, and only as it was noted.
 func TestSettledLife(t *testing.T) {
 	w := newJudges(t)
-	in := pipeline.Input{
-		Round: pipeline.Round, Tunnel: pipeline.HeaderBits, TunnelPort: 1, Generation: 300,
-		Subnets: []pipeline.Subnet{{Prefix: prefixes("10.128.0.0/24")[0], VNID: 5}},
-		Ports: []pipeline.Port{
-			{OFPort: 3, MAC: macs["a"], Addrs: addrs("10.128.0.2"), VNID: 5, Endpoint: "a", Guarded: true},
-			{OFPort: 4, MAC: macs["b"], Addrs: addrs("10.128.0.3"), VNID: 5, Endpoint: "b", Plain: true},
-		},
-	}
-	must(t, w.tables.void(in))
-	must(t, w.tables.write(Compile(in, w.device)))
+	in := w.called(t, 0, "b")
 	there := Packet{Src: addrs("10.128.0.3")[0], Dst: addrs("10.128.0.2")[0], Ifindex: w.device["b"], MAC: [6]byte(macs["b"])}
 	back := Packet{Src: there.Dst, Dst: there.Src, Ifindex: w.device["a"], MAC: [6]byte(macs["a"])}
 	frame := func(p Packet, flags byte, payload int) []byte {

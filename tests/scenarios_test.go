@@ -23,10 +23,23 @@ var tree = flag.String("tree", "", "a debootstrapped Debian whose programs the h
 var env = flag.String("env", "", "settings of all agents, separated by spaces: GRAPEVINE_FASTPATH=on")
 
 // byTurns is for a run of all tests, of which the processors' time is short.
-var byTurns = flag.Bool("turns", false, "of the scenarios that cost most, one: which, takes turns by the hour")
+var byTurns = flag.Bool("turns", false, "of the scenarios that are rare, a third: which, takes turns by the hour")
 
-// costly are those that take a minute of a processor each.
-var costly = []string{"hundred-containers", "moby-networks", "short-lived"}
+// rare are scenarios of which a run of all tests has one of each row. Behind the row is which others have the core of it in every run.
+// Each turn has as much to do as the others.
+var rare = [][3]string{
+	{"hundred-containers", "moby-networks", "short-lived"},        // one-network, network-command, network-removed
+	{"eight-hosts", "encrypted", "ipsec"},                         // one-network, encrypted-network
+	{"cut-wire", "forget-after", "addresses-freed"},               // paths-cut, forget, docker-ends
+	{"isolation-firewalls", "compose-examples", "ufw-firewalld"},  // isolation, compose, firewalls
+	{"mtu", "multicast", "leaked"},                                // paths-cut, fastpath, versions
+	{"published-survive", "published-ends", "published-isolated"}, // published-ports, isolation
+	{"switch-wiped", "names-survive", "names-isolated"},           // agent-restart, names, names-live
+	{"client", "limits", "bgp"},                                   // examples
+	{"global-network", "reach", "ipv6-underlay"},                  // network-command, reach-underlay, ipv6
+	{"listed-endpoint", "edge-host", "host-reaches"},              // docker-ends, one-network, isolation
+	{"published-forms", "underlay-moves", "second-address"},       // published-ports, advertise
+}
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
@@ -35,15 +48,21 @@ func TestScenarios(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenarios: %v", err)
 	}
-	for _, name := range costly {
-		if !slices.Contains(files, "scenarios/"+name+".txtar") {
-			t.Fatalf("%s is among those that cost most, and is no scenario", name)
+	turn := map[string]int{}
+	for _, row := range rare {
+		for i, name := range row {
+			file := "scenarios/" + name + ".txtar"
+			if _, twice := turn[file]; twice || !slices.Contains(files, file) {
+				t.Fatalf("%s is among the rare ones, and is no scenario, or is there twice", name)
+			}
+			turn[file] = i
 		}
 	}
 	if *byTurns {
+		now := turns.Of(len(rare[0]))
 		files = slices.DeleteFunc(files, func(file string) bool {
-			i := slices.Index(costly, strings.TrimSuffix(filepath.Base(file), ".txtar"))
-			return i >= 0 && i != turns.Of(len(costly))
+			i, is := turn[file]
+			return is && i != now
 		})
 	}
 	script := exec.CommandContext(t.Context(), "../scripts/compose", *compose)

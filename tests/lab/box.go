@@ -23,6 +23,8 @@ type box struct {
 	cmd    *exec.Cmd
 	ends   *os.File // the owner's end of the lifeline
 	dialer func(context.Context) (net.Conn, error)
+	// why says what became of a host that went away, as far as it can be known from outside; nil: nothing can.
+	why func() string
 }
 
 // startBox starts the first process of a box. It returns before the box has set
@@ -112,6 +114,9 @@ func (b *box) do(ctx context.Context, req request) (reply, string, string, error
 	last, stdout, stderr, err := roundTrip(conn, req)
 	if ctx.Err() != nil {
 		err = ctx.Err()
+	}
+	if errors.Is(err, errGone) && b.why != nil {
+		err = fmt.Errorf("%w; %s", err, b.why())
 	}
 	if err != nil {
 		return last, stdout, stderr, fmt.Errorf("%s: %s %v%s: %w", b.name, req.Op, req.Name, req.Argv, err)

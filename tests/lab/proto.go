@@ -44,6 +44,7 @@ type reply struct {
 	Done           bool
 	Exit           int    // of a command; -1: killed by a signal
 	Running        bool   // of a daemon
+	End            string // how a daemon ended that does not run: "signal: killed"
 	Err            string // the request itself failed
 }
 
@@ -63,6 +64,9 @@ func (e *ExitError) Error() string {
 	return fmt.Sprintf("%s: exit status %d: %s", strings.Join(e.Argv, " "), e.Code, said)
 }
 
+// errGone is what happens to a request whose host ends, or has no answer for minutes.
+var errGone = errors.New("the host went away")
+
 // roundTrip sends one request and collects its output until it is done.
 func roundTrip(conn net.Conn, req request) (last reply, stdout, stderr string, err error) {
 	if err := gob.NewEncoder(conn).Encode(req); err != nil {
@@ -72,7 +76,7 @@ func roundTrip(conn net.Conn, req request) (last reply, stdout, stderr string, e
 	for dec := gob.NewDecoder(conn); ; {
 		var r reply
 		if err := dec.Decode(&r); err != nil {
-			return reply{}, out.String(), errOut.String(), fmt.Errorf("the host went away: %w", err)
+			return reply{}, out.String(), errOut.String(), fmt.Errorf("%w: %w", errGone, err)
 		}
 		out.Write(r.Stdout)
 		errOut.Write(r.Stderr)

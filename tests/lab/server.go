@@ -22,6 +22,7 @@ type server struct {
 type daemon struct {
 	process *os.Process
 	ended   chan struct{} // closed when it is reaped
+	end     string        // then: how it ended
 }
 
 // serve answers requests until the listener fails.
@@ -63,7 +64,7 @@ func (s *server) answer(ctx context.Context, req request, out *replies) reply {
 	case opStart:
 		err = s.start(req)
 	case opSignal:
-		last.Running, err = s.signal(req)
+		last.Running, last.End, err = s.signal(req)
 	case opGet:
 		err = s.get(ctx, req)
 	case opAsk:
@@ -126,6 +127,7 @@ func (s *server) start(req request) error {
 	s.daemons[req.Name] = d
 	go func() {
 		_ = cmd.Wait() // its end is what matters, and its log says why
+		d.end = cmd.ProcessState.String()
 		close(d.ended)
 	}()
 	return nil
@@ -141,12 +143,15 @@ func (d *daemon) running() bool {
 }
 
 // signal sends req.Sig and waits up to req.Wait for the daemon's end.
-func (s *server) signal(req request) (running bool, err error) {
+func (s *server) signal(req request) (running bool, end string, err error) {
 	s.mu.Lock()
 	d := s.daemons[req.Name]
 	s.mu.Unlock()
-	if d == nil || !d.running() {
-		return false, nil
+	if d == nil {
+		return false, "", nil
+	}
+	if !d.running() {
+		return false, d.end, nil
 	}
 	if req.Sig != 0 {
 		pid := d.process.Pid
@@ -154,12 +159,15 @@ func (s *server) signal(req request) (running bool, err error) {
 			pid = -pid
 		}
 		if err := syscall.Kill(pid, req.Sig); err != nil && err != syscall.ESRCH {
-			return true, fmt.Errorf("signal %s: %w", req.Name, err)
+			return true, "", fmt.Errorf("signal %s: %w", req.Name, err)
 		}
 	}
 	select {
 	case <-d.ended:
 	case <-time.After(req.Wait):
 	}
-	return d.running(), nil
+	if d.running() {
+		return true, "", nil
+	}
+	return false, d.end, nil
 }

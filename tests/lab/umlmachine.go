@@ -62,7 +62,7 @@ func (m *umlMachine) boot(ctx context.Context) error {
 	if _, _, _, err := wire.do(ctx, start); err != nil {
 		return err
 	}
-	m.box = &box{name: m.host.Name, dir: m.host.dir(), dialer: m.dial}
+	m.box = &box{name: m.host.Name, dir: m.host.dir(), dialer: m.dial, why: m.became}
 	err := m.awaitServer(ctx)
 	if err == nil {
 		err = m.growUMLBuffer()
@@ -180,6 +180,35 @@ func (l *Lab) preload(ctx context.Context) (string, error) {
 		}
 	})
 	return l.preloadFile, l.preloadErr
+}
+
+// became says whether the kernel goes on, or how it ended, and the end of what it said: of one that stands still, or
+// has ended, nothing else tells.
+func (m *umlMachine) became() string {
+	last, _, _, err := m.host.lab.Wire.box.do(context.Background(), request{Op: opSignal, Name: m.daemon()})
+	what := "its kernel has ended: " + last.End
+	switch {
+	case err != nil:
+		what = "of its kernel nothing is known: " + err.Error()
+	case last.Running:
+		what = "its kernel runs, and does not answer: " + m.standing()
+	}
+	return what + "; its console ends with:\n" + tail(m.console(), 20)
+}
+
+// standing is what the processes of a kernel that runs are at: those that wait for nothing they are told of stand still.
+func (m *umlMachine) standing() string {
+	out, err := exec.Command("ps", "-eo", "pid,ppid,stat,time,wchan:20,args").Output()
+	if err != nil {
+		return err.Error()
+	}
+	var found []string
+	for line := range strings.Lines(string(out)) {
+		if strings.Contains(line, m.specFile()) {
+			found = append(found, strings.Join(strings.Fields(line)[:5], " "))
+		}
+	}
+	return strings.Join(found, ", ")
 }
 
 // console is what a kernel said until it panicked, without the stack.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -27,7 +28,7 @@ func (e *Embedded) Running() (names []string) {
 // systemDatapath is the one that ovs-vswitchd makes in the kernel.
 const systemDatapath = "ovs-system"
 
-// RemoveOrphan removes the kernel's datapath that has the bridge, with all its ports, and
+// RemoveOrphan removes the kernel's datapath that has the bridge, with all its ports and its tunnels' devices, and
 // returns their names, if no ovs-vswitchd runs on this host: a daemon that was killed leaves
 // it, and no other program can remove what is in it.
 func RemoveOrphan(bridge string) (gone []string, err error) {
@@ -40,6 +41,10 @@ func RemoveOrphan(bridge string) (gone []string, err error) {
 	}
 	if running("ovs-vswitchd") {
 		return nil, nil
+	}
+	tunnels, err := tunnelsOf(systemDatapath)
+	if err != nil {
+		return nil, err
 	}
 	family, err := netlink.GenlFamilyGet("ovs_datapath")
 	if err != nil {
@@ -55,8 +60,37 @@ func RemoveOrphan(bridge string) (gone []string, err error) {
 	if _, err := request.Execute(unix.NETLINK_GENERIC, 0); err != nil {
 		return nil, fmt.Errorf("delete the kernel's datapath %s: %w", systemDatapath, err)
 	}
-	return []string{systemDatapath + " with " + bridge}, nil
+	gone = []string{systemDatapath + " with " + bridge}
+	for _, t := range tunnels {
+		if err := netlink.LinkDel(t); err != nil {
+			return gone, fmt.Errorf("delete the tunnel's device %s: %w", t.Attrs().Name, err)
+		}
+		gone = append(gone, t.Attrs().Name)
+	}
+	return gone, nil
 }
+
+// tunnelsOf are the devices that ovs-vswitchd made for a datapath's tunnels (vxlan_sys_4789, gre_sys). They do not go with
+// it, and have the port of UDP until they do.
+func tunnelsOf(datapath string) (tunnels []netlink.Link, err error) {
+	master, err := netlink.LinkByName(datapath)
+	if err != nil {
+		return nil, fmt.Errorf("find the kernel's datapath %s: %w", datapath, err)
+	}
+	all, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("find the tunnels of the kernel's datapath %s: %w", datapath, err)
+	}
+	for _, l := range all {
+		if a := l.Attrs(); a.MasterIndex == master.Attrs().Index && tunnelName.MatchString(a.Name) {
+			tunnels = append(tunnels, l)
+		}
+	}
+	return tunnels, nil
+}
+
+// tunnelName is what Open vSwitch calls these devices, and nobody else one in its datapath.
+var tunnelName = regexp.MustCompile(`^[a-z0-9]+_sys(_\d+)?$`)
 
 // userspaceTap is the tap that an ovs-vswitchd with a datapath in userspace makes.
 const userspaceTap = "ovs-netdev"

@@ -163,6 +163,59 @@ func BenchmarkChange(b *testing.B) {
 	}
 }
 
+// BenchmarkFirst: the first container of networks that had none here comes, and goes. So it brings the policies about them.
+func BenchmarkFirst(b *testing.B) {
+	for _, load := range workloads {
+		b.Run(load.name, func(b *testing.B) {
+			w := load.world()
+			c := NewCompiler()
+			here := map[string]bool{}
+			for i := range w.Endpoints {
+				e := &w.Endpoints[i]
+				e.Local = e.Host == "h0"
+				here[e.Network] = here[e.Network] || e.Local
+			}
+			c.Sync(w)
+			c.Compile()
+			begin, n := processor(), 0
+			for b.Loop() {
+				e := w.Endpoints[n/2*7919%len(w.Endpoints)]
+				for at := n / 2; here[e.Network] && at < n/2+len(w.Endpoints); at++ {
+					e = w.Endpoints[at*7919%len(w.Endpoints)]
+				}
+				e.Local = n%2 == 0
+				n++
+				c.PutEndpoint(e)
+				c.Compile()
+			}
+			b.ReportMetric(float64((processor()-begin).Microseconds())/1000/float64(b.N), "cpu-ms/op")
+		})
+	}
+}
+
+// TestChangeIsSmall: who comes or goes, and is one of many that rules do not tell apart, has no rule made again.
+func TestChangeIsSmall(t *testing.T) {
+	w := workloads[4].world()
+	w.Policies = w.Policies[:2000]
+	for i := range w.Endpoints {
+		w.Endpoints[i].Local = i%300 == 0
+	}
+	c := NewCompiler()
+	c.Sync(w)
+	rules := len(c.Compile().Rules)
+	n := 0
+	allocations := testing.AllocsPerRun(20, func() {
+		e := w.Endpoints[0]
+		e.Addrs = []netip.Addr{netip.AddrFrom4([4]byte{10, 200, 0, byte(n)})}
+		n++
+		c.PutEndpoint(e)
+		c.Compile()
+	})
+	if rules < 500 || allocations > 100 {
+		t.Errorf("%d rules, and %v allocations for a change of one container's address", rules, allocations)
+	}
+}
+
 // BenchmarkSync: a compiler is shown the whole world again, of which one container has changed.
 func BenchmarkSync(b *testing.B) {
 	w := workloads[0].world()

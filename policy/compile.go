@@ -13,25 +13,60 @@ import (
 type compilation struct {
 	of    *Compiler
 	rules []*rule
+	used  int // of the compiler's room for rules
+}
+
+// roomStep is how many rules get memory at once. It stays with the compiler: a change makes no garbage of them.
+const roomStep = 256
+
+// rule has a rule in the compiler's room, until it compiles again.
+func (c *compilation) rule(r rule) *rule {
+	if c.used == len(c.of.room)*roomStep {
+		c.of.room = append(c.of.room, new([roomStep]rule))
+	}
+	at := &c.of.room[c.used/roomStep][c.used%roomStep]
+	c.used++
+	*at = r
+	return at
 }
 
 // rule is a rule of a policy, or several equal ones, on its way to the switch.
 type rule struct {
 	CompiledRule
 	text     string // what makes it this rule
+	hash     uint64 // of the text
 	subjects []*class
 	peers    []*class
+}
+
+// printed is what of a rule the prints of its subjects are made of.
+type printed struct {
+	Direction
+	hash            uint64 // of all but its peers
+	subjects, peers []*class
+}
+
+// called makes it another rule than the one of the same text.
+func (r *rule) called(also string) {
+	r.text += also
+	r.hash = hash(r.text)
 }
 
 // Compile makes of the world as it is now what this host's switch enforces. It is the same whatever
 // the world was before. What comes of it is not to be changed: it may come again.
 func (of *Compiler) Compile() Compiled {
-	if of.settle(); of.last != nil {
+	of.settle()
+	moved := of.moved
+	of.moved = nil
+	c := compilation{of: of}
+	if of.last != nil {
+		if len(moved) > 0 {
+			c.refill(moved)
+		}
 		return *of.last
 	}
-	c := compilation{of: of}
 	for _, cl := range c.of.classes {
-		cl.isolated, cl.denied, cl.prints = [3]bool{}, [3]bool{}, [3]uint64{}
+		cl.isolated, cl.denied = [3]bool{}, [3]bool{}
 	}
 	for _, d := range []Direction{Ingress, Egress} {
 		c.direction(d)
@@ -39,6 +74,46 @@ func (of *Compiler) Compile() Compiled {
 	out := c.output()
 	of.last = &out
 	return out
+}
+
+// refill says who is in classes now, where nothing else has changed: the rules stay.
+func (c *compilation) refill(moved []*class) {
+	out := *c.of.last
+	out.Classes = slices.Clone(out.Classes)
+	for _, cl := range moved {
+		if cl.compiled != nil || !cl.named {
+			continue
+		}
+		cl.compile()
+		if i, ok := slices.BinarySearchFunc(out.Classes, cl.id, func(has Class, id uint32) int { return cmp.Compare(has.ID, id) }); ok {
+			out.Classes[i] = *cl.compiled
+			out.Classes[i].ID = cl.id
+		}
+	}
+	c.print(0)
+	out.Guards = c.guards()
+	c.of.last = &out
+}
+
+// print makes the classes' prints, of the rules about them. Others is that of endpoints in others' ranges.
+func (c *compilation) print(others uint64) {
+	for _, cl := range c.of.classes {
+		cl.prints = [3]uint64{}
+	}
+	for i := range c.of.printed {
+		r := &c.of.printed[i]
+		h := r.hash
+		for _, cl := range r.peers {
+			h += mix(cl.hash + cl.print)
+			if len(cl.compiled.Ranges) > 0 {
+				h += others
+			}
+		}
+		h = mix(h)
+		for _, cl := range r.subjects {
+			cl.prints[r.Direction] += h
+		}
+	}
 }
 
 // free is a number made of a hash that nothing else has.
@@ -51,14 +126,21 @@ func free(used map[uint32]bool, hash uint64) uint32 {
 	return id
 }
 
-// atLeast are the classes that a set selects so certainly.
-func atLeast(list []classTruth, least truth) (classes []*class) {
-	for _, at := range list {
-		if at.t >= least {
-			classes = append(classes, at.class)
+// atLeast are the classes that a set selects so certainly: one list for all rules, not to be changed.
+func (s *selected) atLeast(least truth) []*class {
+	list := &s.certain
+	if least == maybe {
+		list = &s.possible
+	}
+	if *list == nil {
+		*list = make([]*class, 0, len(s.classes))
+		for _, at := range s.classes {
+			if at.t >= least {
+				*list = append(*list, at.class)
+			}
 		}
 	}
-	return classes
+	return *list
 }
 
 // direction makes the rules of a direction.
@@ -95,7 +177,8 @@ func (c *compilation) direction(d Direction) {
 	c.tier(d, Baseline, PriorityBaseline, PriorityNetworkPolicy)
 	// What policies accept and nothing denies needs no guard, and no rule.
 	guarded := func(cl *class) bool { return cl.isolated[d] || cl.denied[d] }
-	rest := &rule{CompiledRule: CompiledRule{Direction: d, Priority: PriorityDefault, Action: Accept, AnyPeer: true, AnyPort: true, Label: "not isolated, " + d.String()}, text: "rest"}
+	rest := &rule{CompiledRule: CompiledRule{Direction: d, Priority: PriorityDefault, Action: Accept, AnyPeer: true, AnyPort: true, Label: "not isolated, " + d.String()}}
+	rest.called("rest")
 	for _, cl := range c.of.classes {
 		if cl.denied[d] && !cl.isolated[d] {
 			rest.subjects = append(rest.subjects, cl)
@@ -160,7 +243,7 @@ func (c *compilation) tier(d Direction, t Tier, base, end int) {
 					continue // there is nothing to pass by
 				}
 				for _, r := range unsure {
-					r.text += " unsure"
+					r.called(" unsure")
 					r.Label += " (unsure)"
 					add(r, Drop)
 				}
@@ -172,7 +255,7 @@ func (c *compilation) tier(d Direction, t Tier, base, end int) {
 				certain := c.make(p, src, d, yes)
 				for _, r := range c.make(p, src, d, maybe) {
 					if !r.within(certain) {
-						r.text += " unsure"
+						r.called(" unsure")
 						r.Label += " (unsure)"
 						add(r, Drop)
 					}
@@ -243,20 +326,22 @@ func (r *rule) within(list []*rule) bool {
 func (c *compilation) make(p *entry, src *prepared, d Direction, least truth) (list []*rule) {
 	base := rule{CompiledRule: CompiledRule{
 		Direction: d, AnyPeer: src.AnyPeer, Blocks: src.blocks, Domains: src.domains, AnyPort: src.AnyPort, Ports: src.ranges, Label: src.label,
-	}, text: src.text}
-	if base.subjects = atLeast(p.subject.subject.classes, least); len(base.subjects) == 0 {
+	}, text: src.text, hash: src.hash}
+	if base.subjects = p.subject.subject.atLeast(least); len(base.subjects) == 0 {
 		return nil
 	}
-	for _, s := range src.peers {
-		base.peers = append(base.peers, atLeast(s.peer.classes, least)...)
-	}
-	if len(src.peers) > 1 {
+	if len(src.peers) == 1 {
+		base.peers = src.peers[0].peer.atLeast(least)
+	} else if len(src.peers) > 1 {
+		for _, s := range src.peers {
+			base.peers = append(base.peers, s.peer.atLeast(least)...)
+		}
 		slices.SortFunc(base.peers, func(a, b *class) int { return cmp.Compare(a.hash, b.hash) })
 		base.peers = slices.Compact(base.peers)
 	}
 	add := func(r rule) {
 		if len(r.subjects) > 0 && (r.AnyPeer || len(r.peers)+len(r.Blocks)+len(r.Domains) > 0) && (r.AnyPort || len(r.Ports) > 0) {
-			list = append(list, &r)
+			list = append(list, c.rule(r))
 		}
 	}
 	add(base)
@@ -301,7 +386,7 @@ func (c *compilation) named(base rule, src *prepared, least truth, add func(rule
 	for _, ports := range slices.SortedFunc(maps.Keys(found), comparePorts) {
 		one := base
 		one.Ports = []PortRange{ports}
-		one.text += fmt.Sprintln("named", ports)
+		one.called(fmt.Sprintln("named", ports))
 		if r := found[ports]; base.Direction == Ingress {
 			one.subjects = slices.Compact(r.subjects) // two names may stand for the same
 		} else {
@@ -365,29 +450,41 @@ func (c *compilation) output() (out Compiled) {
 	})
 	out.Classes = c.members()
 	others := c.others(&out)
-	used := map[uint32]bool{}
+	used := make(map[uint32]bool, len(c.rules))
+	named := 0
 	for _, r := range c.rules {
-		h := hash(r.text) + mix(uint64(r.Action))
+		named += len(r.subjects) + len(r.peers)
+	}
+	names := make([]uint32, 0, named) // one list of all numbers: what a rule has is a part of it
+	ids := func(classes []*class) []uint32 {
+		first := len(names)
+		for _, cl := range classes {
+			names = append(names, cl.id)
+		}
+		list := names[first:len(names):len(names)]
+		slices.Sort(list)
+		return list
+	}
+	out.Rules, c.of.printed = make([]CompiledRule, 0, len(c.rules)), make([]printed, 0, len(c.rules))
+	for _, r := range c.rules {
+		h := r.hash + mix(uint64(r.Action))
 		r.ID = free(used, h)
 		if len(r.Also) > 0 {
 			r.Label += fmt.Sprintf(" +%d", len(r.Also))
 		}
 		h += mix(uint64(r.Priority))
-		for _, cl := range r.peers {
-			h += mix(cl.hash + cl.print)
-			if len(cl.compiled.Ranges) > 0 {
-				h += others
-			}
-		}
 		for _, b := range r.Blocks {
 			h += hashPrefix(b)
 		}
-		for _, cl := range r.subjects {
-			cl.prints[r.Direction] += mix(h)
-		}
 		r.Subjects, r.Peers = ids(r.subjects), ids(r.peers)
 		out.Rules = append(out.Rules, r.CompiledRule)
+		c.of.printed = append(c.of.printed, printed{r.Direction, h, r.subjects, r.peers})
 	}
+	for i := range c.used { // what rules name may go before the next ones are made
+		c.of.room[i/roomStep][i%roomStep] = rule{}
+	}
+	c.of.room = c.of.room[:min(len(c.of.room), c.used/roomStep+1)]
+	c.print(others)
 	out.Guards = c.guards()
 	return out
 }
@@ -491,15 +588,6 @@ func hashPrefix(p netip.Prefix) uint64 {
 		h = mix(h + binary.BigEndian.Uint64(part))
 	}
 	return h
-}
-
-func ids(classes []*class) []uint32 {
-	list := make([]uint32, len(classes))
-	for i, cl := range classes {
-		list[i] = cl.id
-	}
-	slices.Sort(list)
-	return list
 }
 
 // guards are the local endpoints that rules speak about.

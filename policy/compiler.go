@@ -36,7 +36,10 @@ type Compiler struct {
 	ranged   bool              // the last rules name ranges
 	restless bool              // chosen is to be put in order
 	round    int               // of Sync
-	last     *Compiled         // nil: something of it has changed
+	last     *Compiled         // nil: something of it has changed but who is in a class
+	moved    []*class          // that have other members than in it
+	printed  []printed         // the rules of it
+	room     []*[roomStep]rule // where rules are made
 }
 
 // NewCompiler returns a compiler of an empty world.
@@ -167,8 +170,17 @@ type set struct {
 
 // selected are the kinds that a set selects in one of its parts, and once settled their classes.
 type selected struct {
-	kinds   []*kind
-	classes []classTruth
+	kinds             []*kind
+	classes           []classTruth
+	certain, possible []*class // of classes; nil: to be listed anew
+}
+
+func (s *selected) add(cl *class, t truth) {
+	s.classes, s.certain, s.possible = append(s.classes, classTruth{cl, t}), nil, nil
+}
+
+func (s *selected) remove(cl *class, t truth) {
+	s.classes, s.certain, s.possible = without1(s.classes, classTruth{cl, t}), nil, nil
 }
 
 type classTruth struct {
@@ -320,7 +332,7 @@ func (c *Compiler) enter(m *member) {
 	}
 	m.kind = k
 	k.members = append(k.members, m)
-	c.changed(k)
+	c.changed(k, m)
 	if m.Local {
 		k.local++
 	}
@@ -336,7 +348,7 @@ func (c *Compiler) enter(m *member) {
 func (c *Compiler) leave(m *member) {
 	k := m.kind
 	k.members = without1(k.members, m)
-	c.changed(k)
+	c.changed(k, m)
 	if m.Local {
 		k.local--
 	}
@@ -351,12 +363,14 @@ func (c *Compiler) leave(m *member) {
 	}
 }
 
-// changed says that a kind has other members than it had.
-func (c *Compiler) changed(k *kind) {
+// changed says that a kind has other members than it had: these came, or went.
+func (c *Compiler) changed(k *kind, members ...*member) {
 	if k.class != nil {
 		k.class.compiled = nil
-		c.last = nil
-	} else if c.ranged || c.ported[k] && len(c.names) > 0 { // addresses of no class may count as well
+		c.moved = append(c.moved, k.class)
+	}
+	// Rules may name addresses: those of names of ports, and of what is in no class.
+	if c.ranged || c.ported[k] && len(c.names) > 0 || slices.ContainsFunc(members, func(m *member) bool { return len(m.ranges) > 0 }) {
 		c.last = nil
 	}
 }
@@ -583,18 +597,18 @@ func (c *Compiler) classify(k *kind) {
 	if k.class == nil && !has || k.class != nil && has && k.class.hash == h {
 		return
 	}
-	c.last = nil
 	if cl := k.class; cl != nil {
+		c.changed(k, k.members...)
 		k.class = nil
 		cl.kinds = without1(cl.kinds, k)
-		cl.compiled = nil
 		if len(cl.kinds) == 0 {
+			c.last = nil
 			delete(c.classes, cl.hash)
 			for _, m := range cl.subject {
-				m.set.subject.classes = without1(m.set.subject.classes, classTruth{cl, m.t})
+				m.set.subject.remove(cl, m.t)
 			}
 			for _, m := range cl.peer {
-				m.set.peer.classes = without1(m.set.peer.classes, classTruth{cl, m.t})
+				m.set.peer.remove(cl, m.t)
 			}
 		}
 	}
@@ -603,18 +617,19 @@ func (c *Compiler) classify(k *kind) {
 	}
 	cl, ok := c.classes[h]
 	if !ok {
+		c.last = nil
 		cl = &class{hash: h, subject: slices.Clone(k.subject), peer: slices.Clone(k.peer)}
 		c.classes[h] = cl
 		for _, m := range cl.subject {
-			m.set.subject.classes = append(m.set.subject.classes, classTruth{cl, m.t})
+			m.set.subject.add(cl, m.t)
 		}
 		for _, m := range cl.peer {
-			m.set.peer.classes = append(m.set.peer.classes, classTruth{cl, m.t})
+			m.set.peer.add(cl, m.t)
 		}
 	}
 	cl.kinds = append(cl.kinds, k)
-	cl.compiled = nil
 	k.class = cl
+	c.changed(k, k.members...)
 }
 
 // classHash is what tells a kind's class from others: the sets that select it, and what it calls the
@@ -836,6 +851,7 @@ type prepared struct {
 	ranges  []PortRange // of ports without names
 	named   bool        // and there are some with
 	text    string      // what makes it this rule, of whatever policy
+	hash    uint64      // of the text
 	label   string
 }
 
@@ -894,5 +910,6 @@ func (c *Compiler) prepare(e *entry, d Direction, i int) *prepared {
 		b = append(b, 2)
 	}
 	r.text = string(b)
+	r.hash = hash(r.text)
 	return r
 }

@@ -347,4 +347,15 @@ func TestOwnSeats(t *testing.T) {
 	if has, err = w.tables.take(func(ownKey, ownValue) bool { return false }); err != nil || has[ownShares] != 0 || carried(1, 40000, syn) {
 		t.Error("what has begun is there still, or begins", has, err)
 	}
+	// Where an agent was killed that had begun to let numbers of generations begin again, the next one goes on with it.
+	if n := begun(1, 10); n != 10 {
+		t.Errorf("%d of 10 begin", n)
+	}
+	must(t, w.objs.GvGeneration.Put(currentPlace, uint32(0)))
+	w.tables.known = known{}
+	in.Generation = 5
+	must(t, w.tables.void(in))
+	if has, err = w.tables.take(func(ownKey, ownValue) bool { return false }); err != nil || has[ownShares] != 0 {
+		t.Error("what has begun long ago is there, though numbers begin again", has, err)
+	}
 }

@@ -63,7 +63,8 @@ func (t *tables) void(in pipeline.Input) error {
 			return err
 		}
 	}
-	if in.Generation != 0 && t.known.generation > uint32(in.Generation) { // numbers begin again: what was granted by them long ago must not count
+	// Numbers begin again: what was granted by them long ago must not count. Of none it is not known whether an agent was killed here.
+	if in.Generation != 0 && (t.known.generation > uint32(in.Generation) || t.known.generation == 0) {
 		if err := t.put(t.generation, currentPlace, uint32(0)); err != nil {
 			return fmt.Errorf("end all generations of rules in the fast path: %w", err)
 		}

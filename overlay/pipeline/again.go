@@ -99,7 +99,7 @@ func (c *Compiler) follow(in objects) (changes Changes, ok bool) {
 		case count > 0 && !there:
 			changes.Add = append(changes.Add, now)
 		case count > 0 && now != was:
-			changes.Modify = append(changes.Modify, now)
+			changes.modify(was, now)
 		case count == 0 && there:
 			changes.Delete = append(changes.Delete, was)
 		}

@@ -67,6 +67,19 @@ type Changes struct {
 	Add    []Flow // not there yet
 	Modify []Flow // there with other actions or another cookie: the new flow
 	Delete []Flow // there and not wanted
+	Handed []Flow // of Modify, those that were another object's
+}
+
+// modify adds a flow that is there in another form.
+func (c *Changes) modify(was, now Flow) {
+	c.Modify = append(c.Modify, now)
+	if handed(was, now) {
+		c.Handed = append(c.Handed, now)
+	}
+}
+
+func handed(was, now Flow) bool {
+	return ParseCookie(was.Cookie).key() != ParseCookie(now.Cookie).key()
 }
 
 // Empty says that nothing is to be done.
@@ -101,7 +114,7 @@ func Diff(have, want []Flow) (c Changes) {
 			c.Add, want = append(c.Add, want[0]), want[1:]
 		default:
 			if have[0] != want[0] {
-				c.Modify = append(c.Modify, want[0])
+				c.modify(have[0], want[0])
 			}
 			have, want = have[1:], want[1:]
 		}

@@ -539,15 +539,21 @@ func (c *compiler) unnoted(m match) {
 	}
 }
 
-// Left are the addresses of endpoints that are here no more from c on.
+// Left are the addresses of endpoints that are here no more from c on, or are another endpoint's.
 func (c Changes) Left() (list []netip.Addr) {
-	for _, f := range c.Delete {
+	left := func(f Flow) {
 		if f.Table != uint8(Forwarding) || f.Priority != forwardingLocal {
-			continue
+			return
 		}
 		if a, err := netip.ParseAddr(f.Match[strings.LastIndexByte(f.Match, '=')+1:]); err == nil && !a.IsLinkLocalUnicast() { // those are each network's own
 			list = append(list, a)
 		}
+	}
+	for _, f := range c.Delete {
+		left(f)
+	}
+	for _, f := range c.Handed {
+		left(f)
 	}
 	return list
 }

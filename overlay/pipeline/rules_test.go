@@ -247,4 +247,27 @@ func TestLeft(t *testing.T) {
 	if came := Diff(has, had).Left(); len(came) > 0 {
 		t.Errorf("%v are said to have left, and come", came)
 	}
+	// Of an endpoint that has another's addresses, in the same change; and not of one that only has another port.
+	other := gone
+	other.Endpoint = "another"
+	in.Ports = append(slices.Clone(in.Ports), other)
+	handed, err := Compile(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, changes := range []Changes{Diff(had, handed), Diff(had, has).Then(Diff(has, handed))} {
+		left := changes.Left()
+		if slices.SortFunc(left, netip.Addr.Compare); !slices.Equal(left, want) {
+			t.Errorf("%v have another endpoint, want %v", left, want)
+		}
+	}
+	other.OFPort += 100
+	in.Ports[len(in.Ports)-1] = other
+	moved, err := Compile(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := Diff(handed, moved).Left(); len(left) > 0 {
+		t.Errorf("%v are said to have left, and have another port", left)
+	}
 }

@@ -232,10 +232,18 @@ var writesGeneration = regexp.MustCompile(`\bload:(0x[0-9a-f]+)->` + regexp.Quot
 
 // Then is c and then d.
 func (c Changes) Then(d Changes) Changes {
-	again := map[flowKey]bool{}
+	again := map[flowKey]Flow{}
 	for _, f := range d.Add {
-		again[f.key()] = true
+		again[f.key()] = f
 	}
-	gone := slices.DeleteFunc(slices.Clone(c.Delete), func(f Flow) bool { return again[f.key()] })
-	return Changes{Add: c.Add, Modify: slices.Concat(c.Modify, d.Add, d.Modify), Delete: append(gone, d.Delete...)}
+	both := Changes{Add: c.Add, Modify: slices.Concat(c.Modify, d.Add, d.Modify), Handed: slices.Concat(c.Handed, d.Handed)}
+	for _, f := range c.Delete {
+		if now, is := again[f.key()]; !is {
+			both.Delete = append(both.Delete, f)
+		} else if handed(f, now) {
+			both.Handed = append(both.Handed, now)
+		}
+	}
+	both.Delete = append(both.Delete, d.Delete...)
+	return both
 }

@@ -62,6 +62,9 @@ func (d Device) Ensure(ctx context.Context) (kind string, err error) {
 	if err := d.nowhere(); err != nil {
 		return "", err
 	}
+	if err := d.first(); err != nil {
+		return "", err
+	}
 	kind, err = d.there()
 	if err == nil && kind == "" {
 		kind, err = d.create(ctx)
@@ -320,7 +323,7 @@ func (d Device) Set(kind string, c Change) error {
 	return nil
 }
 
-// Remove removes the device, its process and its routes, and returns what there was.
+// Remove removes the device, its process, its routes and the rule, and returns what there was.
 func (d Device) Remove() (gone []string, err error) {
 	gone, err = d.Drop()
 	errs := []error{err}
@@ -331,6 +334,11 @@ func (d Device) Remove() (gone []string, err error) {
 	case !noRoute(err):
 		errs = append(errs, fmt.Errorf("remove the unreachable route to %v: %w", d.Range, err))
 	}
+	was, err := d.unfirst()
+	if was {
+		gone = append(gone, fmt.Sprintf("routing rule of %v", d.Range))
+	}
+	errs = append(errs, err)
 	return gone, errors.Join(errs...)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/grapevine-net/grapevine/driver/ports"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/membership"
+	"github.com/grapevine-net/grapevine/overlay/plane"
 	"github.com/grapevine-net/grapevine/overlay/secure"
 )
 
@@ -135,6 +136,9 @@ func (a *Agent) endpoints(context.Context) ([]api.Endpoint, error) {
 
 // here marks the networks that this host's Docker has, as the cluster does.
 func (a *Agent) here(list []api.Network) []api.Network {
+	for i, n := range list {
+		list[i].Encryption = plane.EncryptionOf(a.plane, n.Encrypted)
+	}
 	if a.driver == nil {
 		return list
 	}

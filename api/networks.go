@@ -15,9 +15,11 @@ type Network struct {
 	Endpoints int      `json:"endpoints"`
 	Internal  bool     `json:"internal"`
 	Encrypted bool     `json:"encrypted,omitempty"` // between hosts, or not sent and not taken
-	MTU       int      `json:"mtu,omitempty"`       // of its containers, 0: from the underlay
-	Removed   bool     `json:"removed"`             // goes when no host uses it any more
-	Here      bool     `json:"here"`                // this host's Docker has it, as the cluster does
+	// Encryption is by what this host encrypts what of it goes to other hosts, and since when, or why not; empty: it goes in the clear.
+	Encryption string `json:"encryption,omitempty"`
+	MTU        int    `json:"mtu,omitempty"` // of its containers, 0: from the underlay
+	Removed    bool   `json:"removed"`       // goes when no host uses it any more
+	Here       bool   `json:"here"`          // this host's Docker has it, as the cluster does
 	// With are the networks that it is one with (`grapevine network join`). Global: it reaches all, and they reach it
 	// (`grapevine network global`), whatever its VNID.
 	With   []string `json:"with,omitempty"`

@@ -48,7 +48,7 @@ func showNetworks(w io.Writer, networks []api.Network) error {
 			if len(n.With) > 0 {
 				notes = append(notes, "one with "+strings.Join(n.With, " and "))
 			}
-			if n.Encrypted {
+			if n.Encrypted || n.Encryption != "" {
 				notes = append(notes, "encrypted")
 			}
 			if n.Removed {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -307,9 +308,7 @@ func (n networkThing) show(w io.Writer) error {
 		if n.Internal {
 			row("internal\tnothing leads out of it")
 		}
-		if n.Encrypted {
-			row("encrypted\tbetween hosts it passes through WireGuard, or not at all")
-		}
+		row("encrypted\t%s", cmp.Or(n.Encryption, "no: what of it goes to other hosts is in the clear, since it was made without -o encrypted"))
 		if n.MTU > 0 {
 			row("mtu\t%d", n.MTU)
 		}

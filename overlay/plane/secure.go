@@ -136,6 +136,25 @@ func byWireGuard(k *secure.Keeper, g *guard.Guard) string {
 	return k.State()
 }
 
+// EncryptionOf is Encryption of one network, as api.Network has it, that is encrypted itself or not; "": it goes in the clear.
+func EncryptionOf(p *Plane, encrypted bool) string {
+	const shut = "the rules that keep its packets from passing in the clear are not there: nothing of it is sent to other hosts"
+	k := p.cfg.Secure
+	switch byItself := encrypted || k.All(); {
+	case byItself && k == nil:
+		return fmt.Sprintf("this host has no part in it, since it cannot encrypt: %v", p.cfg.Cannot)
+	case byItself && !p.guard.Strict():
+		return shut
+	case byItself:
+		return k.How() + ", or not at all"
+	case !p.cfg.Settings.NeedsIPsec():
+		return ""
+	case !p.guard.ByIPsec():
+		return shut
+	}
+	return "by IPsec, or not at all"
+}
+
 // EncryptionProblems are what is wrong with it, and the hosts to which there is no way for its sake.
 func (p *Plane) EncryptionProblems(snap *cluster.Snapshot) (list []api.Problem) {
 	if p.cfg.Secure != nil {

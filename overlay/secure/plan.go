@@ -85,16 +85,10 @@ func Unlike(snap *cluster.Snapshot, self cluster.NodeID, encrypts bool) (list []
 // Without are the hosts that cannot take part in encrypted networks, of which there are some, and this host if it
 // cannot, for a reason. It is pure.
 func Without(snap *cluster.Snapshot, self cluster.NodeID, cannot error) (list []api.Problem) {
-	var networks, names []string
-	for n := range cluster.All[cluster.Network](snap) {
-		if n.Encrypted() {
-			networks = append(networks, n.Name)
-		}
-	}
+	networks := encrypted(snap)
 	if len(networks) == 0 {
 		return nil
 	}
-	slices.Sort(networks)
 	of := fmt.Sprintf("network %s is encrypted", networks[0])
 	if more := len(networks) - 1; more > 0 {
 		of = fmt.Sprintf("network %s and %s are encrypted", networks[0], words.Plural(more, "other"))
@@ -106,7 +100,7 @@ func Without(snap *cluster.Snapshot, self cluster.NodeID, cannot error) (list []
 			Do:   "mend that and start the agent again",
 		}}
 	}
-	others := 0
+	others, names := 0, []string(nil)
 	for n := range cluster.All[cluster.Node](snap) {
 		if n.ID == self {
 			continue
@@ -124,4 +118,24 @@ func Without(snap *cluster.Snapshot, self cluster.NodeID, cannot error) (list []
 		What: fmt.Sprintf("%s, and %s cannot encrypt: nothing of that passes between there and this host", of, words.SomeHosts(names, others)),
 		Do:   "`grapevine status` there says why: GRAPEVINE_ENCRYPTION=off, or something that it lacks; or its agent is older than encrypted networks",
 	}}
+}
+
+// encrypted are the names of encrypted networks, in order.
+func encrypted(snap *cluster.Snapshot) (names []string) {
+	for n := range cluster.All[cluster.Network](snap) {
+		if n.Encrypted() {
+			names = append(names, n.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// theFirst names some of them.
+func theFirst(names []string) string {
+	const most = 5
+	if more := len(names) - most; more > 0 {
+		return words.Listed(names[:most]) + " and " + words.Plural(more, "other")
+	}
+	return words.Listed(names)
 }

@@ -330,13 +330,27 @@ func (k *Keeper) Problems() []api.Problem {
 	}}
 }
 
+// How is by what one encrypted network is encrypted, for people.
+func (k *Keeper) How() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.failed != nil {
+		return "by WireGuard, which does not work, so nothing of it is sent to other hosts (" + k.failed.Error() + ")"
+	}
+	by := "the kernel's WireGuard"
+	if k.kind == wireguard.Userspace {
+		by = "wireguard-go"
+	}
+	return fmt.Sprintf("by %s, since %s", by, k.since.UTC().Format(time.DateTime))
+}
+
 // State is one line for people.
 func (k *Keeper) State() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	what := "all"
+	what, these := "all", ""
 	if !k.cfg.All {
-		what = "encrypted networks"
+		what, these = "encrypted networks", "; these are "+theFirst(encrypted(k.source.Snapshot()))
 	}
 	if k.failed != nil {
 		return what + ", and does not work: nothing of that is sent to other hosts"
@@ -353,7 +367,7 @@ func (k *Keeper) State() string {
 		changing = "; its keys are being changed, which waits for " + k.waits
 	}
 	return fmt.Sprintf("%s, by %s (%s, UDP port %d), with %s, since %s%s%s",
-		what, by, link.WireGuard, k.cfg.Port, words.Plural(k.peers, "other host"), k.since.UTC().Format(time.DateTime), pace, changing)
+		what, by, link.WireGuard, k.cfg.Port, words.Plural(k.peers, "other host"), k.since.UTC().Format(time.DateTime), pace, changing+these)
 }
 
 // Purge removes what an agent that is gone has left, and returns what that was.

@@ -106,7 +106,7 @@ const networks = {
     return [h("h1", {}, plural(data.networks.length, "network")),
       table(["network", "VNID", "subnets", "containers", "hosts", "notes"], [...data.networks].sort(by((n) => n.name)).map((n) => [
         network(data, n.name), n.vnid, h("span.mono", {}, n.subnets.map((s) => s.prefix).join(", ")), h("a", { href: `#/containers?find=${encodeURIComponent(short(n.name))}` }, n.endpoints),
-        n.hostCount, several([n.vnid === 0 && "reaches all", n.internal && "internal", n.encrypted && "encrypted", n.removed && "goes when unused", n.notes?.length && plural(n.notes.length, "note")].filter(Boolean))])), command("grapevine networks")];
+        n.hostCount, several([n.vnid === 0 && "reaches all", n.internal && "internal", (n.encrypted || n.encryption) && "encrypted", n.removed && "goes when unused", n.notes?.length && plural(n.notes.length, "note")].filter(Boolean))])), command("grapevine networks")];
   },
 };
 
@@ -123,7 +123,7 @@ const aNetwork = {
     if (!n) return none("No such network");
     return [h("h1", {}, grape(data, name), short(n.name)),
       panel("", facts([["VNID", n.vnid === 0 ? "0: it reaches all networks, and they reach it" : n.vnid], ["subnets", n.subnets.map((s) => h("div", {}, h("span.mono", {}, s.prefix), ` gateway `, h("span.mono", {}, s.gateway)))],
-        ["internal", n.internal && "nothing leads out of it"], ["encrypted", n.encrypted && "between hosts it passes through WireGuard, or not at all"], ["MTU", n.mtu], ["here", n.here ? "this host's Docker has it" : "this host's Docker has it not, or not yet"],
+        ["internal", n.internal && "nothing leads out of it"], ["encrypted", n.encryption], ["MTU", n.mtu], ["here", n.here ? "this host's Docker has it" : "this host's Docker has it not, or not yet"],
         ["removed", n.removed && "it goes when no host uses it"], ["notes", n.notes?.join("; ")], ["hosts", [several([...n.hosts].sort().map((x) => hostLink(data, x))), n.hostCount > n.hosts.length && ` and ${n.hostCount - n.hosts.length} more`]]])),
       servicesOf(data, data.services?.filter((s) => s.network === name)),
       waysOf(data, data.clients?.filter((c) => c.network === name), data.egresses?.filter((e) => e.networks.includes(name))),

@@ -198,9 +198,10 @@ func (g Guest) boot(ctx context.Context, l *Lab) (code int, err error) {
 	if !known {
 		return 0, fmt.Errorf("no machine of the architecture %s: amd64 or arm64", g.Arch)
 	}
+	// nowatchdog: on a busy machine the kernel finds its clock unstable and patches itself, which QEMU 7.2 may do half.
 	args := []string{"-accel", "tcg,thread=multi", "-smp", strconv.Itoa(runtime.NumCPU()), "-m", guestMemory, "-nodefaults", "-no-user-config", "-no-reboot",
 		"-display", "none", "-kernel", filepath.Join(g.Kernel, "vmlinuz"), "-initrd", l.sub("initrd"),
-		"-append", "console=" + m.console + " quiet panic=-1 rdinit=/init " + roleVar + "=" + roleGuest}
+		"-append", "console=" + m.console + " quiet panic=-1 tsc=nowatchdog rdinit=/init " + roleVar + "=" + roleGuest}
 	files := []string{"/dev/fd/2", "/dev/fd/1", l.sub(guestExit)}
 	for _, arg := range m.args {
 		if strings.Contains(arg, "%s") {

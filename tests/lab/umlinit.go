@@ -133,8 +133,10 @@ func umlFiles(modules string) error {
 		return err
 	}
 	at, links := "/lib/modules/"+filepath.Base(dir), map[string]string{}
+	wanted := []string{"-a", "ipv6", "br_netfilter"}
 	if links[at] = dir; modules != "" {
 		links[at] = modules
+		wanted = append(wanted, "tun") // of a laptop's WireGuard
 	} else {
 		for _, name := range []string{"iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"} {
 			links["/usr/local/sbin/"+name] = "/usr/sbin/xtables-legacy-multi"
@@ -148,7 +150,7 @@ func umlFiles(modules string) error {
 			return err
 		}
 	}
-	if out, err := exec.Command("modprobe", "-a", "ipv6", "br_netfilter").CombinedOutput(); err != nil {
+	if out, err := exec.Command("modprobe", wanted...).CombinedOutput(); err != nil {
 		return fmt.Errorf("load modules: %w: %s", err, out)
 	}
 	return nil

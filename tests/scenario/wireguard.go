@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/grapevine-net/grapevine/tests/lab"
@@ -61,16 +62,21 @@ func laptop(ctx context.Context, s *state, args []string) (string, error) {
 }
 
 // overhear MARKER HOST...: somebody reads all that these hosts send and receive on the wire from
-// now on.
+// now on, until the host ends; "wire": all that is on the wire, through hosts' ends and boots.
 func overhear(ctx context.Context, s *state, args []string) (string, error) {
 	if len(args) < 2 {
-		return "", usageError("usage: overhear MARKER HOST...")
+		return "", usageError("usage: overhear MARKER HOST|wire...")
 	}
-	all, err := s.hostsOf(args[1:])
+	hosts, wire, err := s.listeners(args[1:])
 	if err != nil {
 		return "", err
 	}
-	for _, h := range all {
+	if wire != nil {
+		if err := wire.Overhear(ctx, args[0]); err != nil {
+			return "", err
+		}
+	}
+	for _, h := range hosts {
 		if err := lab.Overhear(ctx, h, args[0]); err != nil {
 			return "", err
 		}
@@ -81,22 +87,45 @@ func overhear(ctx context.Context, s *state, args []string) (string, error) {
 // overheard HOST...: end that, and say in how many frames of how many the marker was. One that
 // nobody could read is an error, and so is a wire without a frame: both prove nothing.
 func overheard(ctx context.Context, s *state, args []string) (string, error) {
-	all, err := s.hostsOf(args)
-	if err != nil || len(all) == 0 {
-		return "", usageError("usage, after overhear: overheard HOST...")
+	hosts, wire, err := s.listeners(args)
+	if err != nil || len(args) == 0 {
+		return "", usageError("usage, after overhear: overheard HOST|wire...")
 	}
 	var said strings.Builder
-	for _, h := range all {
-		o, err := lab.HeardBy(ctx, h)
+	say := func(where string, o lab.Overheard, err error) error {
 		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&said, "%s: marker in %d frames of %d\n", where, o.Marked, o.Frames)
+		if o.Frames == 0 || o.Lost > 0 {
+			return usageError(fmt.Sprintf("%s: %d frames read, %d lost", where, o.Frames, o.Lost))
+		}
+		return nil
+	}
+	for _, h := range hosts {
+		o, err := lab.HeardBy(ctx, h)
+		if err := say(h.Name, o, err); err != nil {
 			return said.String(), err
 		}
-		fmt.Fprintf(&said, "%s: marker in %d frames of %d\n", h.Name, o.Marked, o.Frames)
-		if o.Frames == 0 || o.Lost > 0 {
-			return said.String(), usageError(fmt.Sprintf("%s: %d frames read, %d lost", h.Name, o.Frames, o.Lost))
+	}
+	if wire != nil {
+		o, err := wire.HeardBy(ctx)
+		if err := say(theWire, o, err); err != nil {
+			return said.String(), err
 		}
 	}
 	return said.String(), nil
+}
+
+// theWire stands for it where a script may name hosts.
+const theWire = "wire"
+
+func (s *state) listeners(names []string) (hosts []*lab.Host, wire *lab.Wire, err error) {
+	if at := slices.Index(names, theWire); at >= 0 && s.lab != nil {
+		wire, names = s.lab.Wire, slices.Delete(slices.Clone(names), at, at+1)
+	}
+	hosts, err = s.hostsOf(names)
+	return hosts, wire, err
 }
 
 // inside VAR HOST: the variable is the address that the host has inside grapevine's own WireGuard.

@@ -27,15 +27,14 @@ func (d Device) first() error {
 	have, err := link.Dump(func() ([]netlink.Rule, error) {
 		return netlink.RuleListFiltered(netlink.FAMILY_V6, d.rule(), netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PRIORITY|netlink.RT_FILTER_DST)
 	})
-	switch {
-	case noRoute(err):
-		return nil // a kernel without rules
-	case err == nil && len(have) > 0:
+	if err == nil && len(have) > 0 {
 		return nil
-	case err == nil:
+	}
+	if err == nil {
 		err = netlink.RuleAdd(d.rule())
 	}
-	if err != nil && !errors.Is(err, unix.EEXIST) {
+	// A kernel without rules has none of others either.
+	if err != nil && !errors.Is(err, unix.EEXIST) && !noRoute(err) {
 		return fmt.Errorf("have packets to %v looked up before other programs' rules: %w", d.Range, err)
 	}
 	return nil

@@ -45,7 +45,7 @@ func (c LoggedConnection) RuleNames() string {
 	return strings.Join(names, ", ")
 }
 
-// PolicyLogSince is what the agent's host has logged behind a line.
+// PolicyLogSince returns what the agent's host has logged after the line of a number; 0: all that it still has.
 func PolicyLogSince(ctx context.Context, c *Client, number uint64) (PolicyLog, error) {
 	return call[PolicyLog](ctx, c, http.MethodGet, "policies/log?"+url.Values{"since": {strconv.FormatUint(number, 10)}}.Encode(), nil)
 }

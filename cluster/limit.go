@@ -167,7 +167,7 @@ func (l *Limits) Clear(option string) {
 	}
 }
 
-// Or is l, and what it does not say is as in others.
+// Or returns l, with each limit that l leaves open taken from others.
 func (l Limits) Or(others Limits) Limits {
 	return Limits{cmp.Or(l.Egress, others.Egress), cmp.Or(l.Ingress, others.Ingress), cmp.Or(l.Delay, others.Delay), cmp.Or(l.Jitter, others.Jitter), cmp.Or(l.Loss, others.Loss)}
 }

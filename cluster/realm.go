@@ -61,7 +61,7 @@ func (r Realm) Applies(n Network) bool {
 // Realms are what a snapshot says of networks that are not by themselves, by their names.
 type Realms map[string]Realm
 
-// Realms returns those that apply. A network that nothing is left with, or not yet, is by itself.
+// Realms returns the realms that apply. A network is not among them if the others of its realm are gone, or not there yet.
 func (s *Snapshot) Realms() Realms {
 	var out Realms
 	count := map[string]int{}

@@ -28,7 +28,7 @@ type GwAllocCheckRequest struct {
 	Options map[string]any
 }
 
-// GwAllocCheckResponse says which gateway addresses Docker shall not ask for.
+// GwAllocCheckResponse says for which families Docker is not to ask for a gateway's address.
 type GwAllocCheckResponse struct {
 	SkipIPv4, SkipIPv6 bool
 }

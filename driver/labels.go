@@ -47,7 +47,7 @@ var (
 	heed  = []string{"com.docker.compose.project", "com.docker.compose.service", "com.docker.compose.oneoff", "com.docker.swarm.service.name"}
 )
 
-// Published reports whether labels with a key are told to other hosts, so that policies can ask for them.
+// Published reports whether other hosts are told the labels with this key, so that policies can select containers by them.
 func Published(key string) bool {
 	return slices.Contains(heed, key) || !slices.ContainsFunc(noise, func(p string) bool { return strings.HasPrefix(key, p) })
 }

@@ -13,7 +13,7 @@ import (
 // HostLabel is a label that each container has for this, as for policies: the name of its host.
 const HostLabel = "grapevine.io/host"
 
-// Parse reads what an egress asks for of labels.
+// Parse reads which labels a container must have to leave by an egress: role=smtp, or another expression that policies know.
 func Parse(texts []string) (s policy.Selector, err error) {
 	for _, text := range texts {
 		r, err := policy.ParseExpression(text)

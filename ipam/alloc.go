@@ -24,7 +24,7 @@ type Replica interface {
 	Merge(msg []byte) (fresh []byte, err error)
 }
 
-// Peers calls other agents. *gossip.Gossip serves as one.
+// Peers calls other agents. *gossip.Gossip is one.
 type Peers interface {
 	Call(ctx context.Context, node, method string, body []byte) ([]byte, error)
 	// Alive returns the IDs of the hosts that answer now, without this one.

@@ -265,8 +265,8 @@ func (s *Socket) Close() error {
 	return err
 }
 
-// Lend gives the socket to somebody who serves on it for a while: the Close of what it returns ends
-// its Accept, and leaves the socket open. Who calls then waits for the next one to serve.
+// Lend gives the socket to somebody who serves on it for a while. Closing the listener that it returns ends that
+// listener's Accept and leaves the socket open. A client that connects then waits until somebody serves again.
 func (s *Socket) Lend() net.Listener { return &lent{Socket: s, over: make(chan struct{})} }
 
 type lent struct {

@@ -105,7 +105,7 @@ func (h Hint) MAC(secret uint32) net.HardwareAddr {
 	return net.HardwareAddr{0x0e, byte(h), byte(secret >> 24), byte(secret >> 16), byte(secret >> 8), byte(secret)}
 }
 
-// Behind are the two bytes behind the source's first one of a tunnel packet with a hint.
+// Behind returns the two bytes that follow the first byte of the source MAC address of a tunnel packet with a hint.
 func (h Hint) Behind(secret uint32) [2]byte {
 	return [2]byte{byte(h)<<6 | byte(secret>>8&0x3f), byte(secret)}
 }

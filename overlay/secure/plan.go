@@ -44,8 +44,8 @@ func peers(snap *cluster.Snapshot, self cluster.NodeID, own wireguard.Key, of fu
 	return list
 }
 
-// Unlike are the hosts to which this one has no way, since one of the two encrypts and the other does not. It is
-// pure, and for hosts that do not encrypt as well.
+// Unlike returns a problem for the hosts that this one cannot reach because one of the two encrypts and the other does not.
+// It is pure, and answers for a host that does not encrypt as well.
 func Unlike(snap *cluster.Snapshot, self cluster.NodeID, encrypts bool) (list []api.Problem) {
 	var names []string
 	others := 0

@@ -119,7 +119,7 @@ func (d Desk) read(text string) (list []policy.Policy, all []cluster.Policy, err
 	return list, all, nil
 }
 
-// Try says what would change if policies were applied, and who of those that were seen would be cut. It writes nothing.
+// Try says what would change if policies were applied, and which of the connections that were seen would be cut. It writes nothing.
 func (d Desk) Try(ctx context.Context, r api.ApplyRequest) (api.Trial, error) {
 	list, _, err := d.read(r.Text)
 	if err != nil {

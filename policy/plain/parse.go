@@ -197,7 +197,7 @@ func parsePort(text string) (p policy.Port, err error) {
 	return p, nil
 }
 
-// Check says what is wrong with the labels of a container that this package reads. What cannot be
+// Check says what is wrong with those labels of a container that this package reads. A label that cannot be
 // read lets nobody through.
 func Check(labels map[string]string) error {
 	var errs []error

@@ -3,6 +3,7 @@ package link
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -63,17 +64,12 @@ func programs(index int, at ebpf.AttachType, ours string) (string, error) {
 		return "", fmt.Errorf("list tc programs: %w", mapErr(err))
 	}
 	for _, p := range all.Programs {
-		prog, err := ebpf.NewProgramFromID(p.ID)
+		name, err := programName(p.ID)
 		if err != nil {
-			return "", fmt.Errorf("look at tc program %d: %w", p.ID, err)
+			return "", err
 		}
-		info, err := prog.Info()
-		_ = prog.Close()
-		if err != nil {
-			return "", fmt.Errorf("look at tc program %d: %w", p.ID, err)
-		}
-		if info.Name != ours {
-			return fmt.Sprintf("the tc program %s (%d)", info.Name, p.ID), nil
+		if name != ours {
+			return fmt.Sprintf("the tc program %s (%d)", name, p.ID), nil
 		}
 	}
 	return "", nil
@@ -108,22 +104,24 @@ func filtersBeside(l netlink.Link, hook Hook) (string, error) {
 // StackPrograms says of a BPF program that it is a hook of netfilter, or chooses sockets (BPF_PROG_TYPE_SK_LOOKUP), in
 // whatever namespace: of the first the kernel does not tell which. "": there is none.
 func StackPrograms() (string, error) {
-	var all bpflink.Iterator
-	defer all.Close()
-	for all.Next() {
-		info, err := all.Link.Info()
+	for id := bpflink.ID(0); ; {
+		next, err := linkBehind(id)
+		if errors.Is(err, unix.ENOENT) {
+			return "", nil
+		}
 		if err != nil {
-			return "", fmt.Errorf("look at BPF link %d: %w", all.ID, err)
+			return "", fmt.Errorf("list BPF links: %w", err)
 		}
-		if info.Type == bpflink.NetfilterType {
-			return fmt.Sprintf("the BPF program %d is a hook of netfilter", info.Program), nil
+		id = next
+		what, err := stackLink(id)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // gone meanwhile
 		}
-		if ns := info.NetNs(); ns != nil && ebpf.AttachType(ns.AttachType) == ebpf.AttachSkLookup {
-			return fmt.Sprintf("the BPF program %d chooses the sockets of what arrives", info.Program), nil
+		if err != nil {
+			return "", fmt.Errorf("look at BPF link %d: %w", id, err)
+		}
+		if what != "" {
+			return what, nil
 		}
 	}
-	if err := all.Err(); err != nil {
-		return "", fmt.Errorf("list BPF links: %w", err)
-	}
-	return "", nil
 }

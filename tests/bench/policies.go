@@ -2,27 +2,36 @@ package main
 
 import (
 	"context"
-	"net/netip"
+	"fmt"
 	"time"
 
 	"github.com/grapevine-net/grapevine/tests/lab"
 )
 
-// everybody lets all containers of the network call each other at the port of rates, and nothing else, by rules at both ends.
+// everybody lets all containers of the network call each other at the port of rates, and what is outside, and be called from there at
+// that port, and nothing else, by rules at both ends.
 const everybody = `printf 'apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata: {name: everybody, namespace: ruled}
 spec:
   podSelector: {}
   policyTypes: [Ingress, Egress]
-  ingress: [{from: [{podSelector: {}}], ports: [{protocol: TCP, port: 5302}]}]
-  egress: [{to: [{podSelector: {}}], ports: [{protocol: TCP, port: 5302}]}]
+  ingress: [{from: [{podSelector: {}}, {ipBlock: {cidr: 0.0.0.0/0}}], ports: [{protocol: TCP, port: 5302}]}]
+  egress: [{to: [{podSelector: {}}, {ipBlock: {cidr: 0.0.0.0/0}}], ports: [{protocol: TCP, port: 5302}]}]
 ' | grapevine policy apply -f -`
 
-// policies measures connections a second between containers of one host, and of two, with policies at both ends and without, in turns.
+// way is one by which connections are measured.
+type way struct {
+	name   string
+	client func(context.Context, ...string) (string, error)
+	addr   string
+}
+
+// policies measures connections a second between containers of one host, and of two, to the outside and by a published port, with
+// policies at both ends and without, in turns; and how long docker run takes with them, against Docker's overlay.
 func (m more) policies(ctx context.Context) error {
 	b := m.b
-	one, two := b.lab.Hosts[0], b.lab.Hosts[1]
+	one, two, outside := b.lab.Hosts[0], b.lab.Hosts[1], b.lab.Outside.Program
 	if _, err := one.Docker(ctx, "network", "create", "-d", "grapevine", "--ipam-driver", "grapevine", "ruled"); err != nil {
 		return err
 	}
@@ -34,7 +43,11 @@ func (m more) policies(ctx context.Context) error {
 	}
 	containers := map[string]lab.Container{}
 	for name, h := range map[string]*lab.Host{"caller": one, "near": one, "far": two} {
-		if _, err := h.Docker(ctx, "run", "-d", "--name", name, "--network", "ruled", lab.Image, "sleep", "100000"); err != nil {
+		argv := []string{"run", "-d", "--name", name, "--network", "ruled"}
+		if name == "near" {
+			argv = append(argv, "-p", "5702:5302")
+		}
+		if _, err := h.Docker(ctx, append(argv, lab.Image, "sleep", "100000")...); err != nil {
 			return err
 		}
 		c, err := h.Container(ctx, name)
@@ -48,36 +61,76 @@ func (m more) policies(ctx context.Context) error {
 			}
 		}
 	}
-	places := []string{"near", "far"}
-	to := []netip.Addr{containers["near"].Addrs["ruled"][0], containers["far"].Addrs["ruled"][0]}
-	if err := containers["caller"].Reach(ctx, time.Minute, to...); err != nil {
+	if err := lab.ServeRates(ctx, one, outside, "0.0.0.0:5302"); err != nil {
 		return err
+	}
+	caller := containers["caller"]
+	ways := []way{
+		{"on one host", caller.Exec, containers["near"].Addrs["ruled"][0].String() + ":5302"},
+		{"between two hosts", caller.Exec, containers["far"].Addrs["ruled"][0].String() + ":5302"},
+		{"to the outside", caller.Exec, lab.OutsideAddr + ":5302"},
+		{"by a published port", outside, one.Addr().String() + ":5702"},
+	}
+	for _, w := range ways {
+		if err := lab.Eventually(ctx, time.Minute*b.patience, func() error {
+			_, err := lab.Rate(ctx, w.client, w.addr, true, 100*time.Millisecond)
+			return err
+		}); err != nil {
+			return fmt.Errorf("%s: %w", w.name, err)
+		}
 	}
 	for round := range b.rounds {
 		for turn, with := range []string{"without policies", "with policies"} {
 			if round+turn > 0 {
-				if err := m.rule(ctx, with == "with policies", containers["caller"], to); err != nil {
+				if err := m.rule(ctx, with == "with policies", caller, containers["near"], containers["far"]); err != nil {
 					return err
 				}
 			}
-			for _, name := range places {
-				rate, err := lab.Rate(ctx, containers["caller"].Exec, containers[name].Addrs["ruled"][0].String()+":5302", true, time.Duration(b.seconds)*time.Second)
+			for _, w := range ways {
+				rate, err := lab.Rate(ctx, w.client, w.addr, true, time.Duration(b.seconds)*time.Second)
 				if err != nil {
-					return err
+					return fmt.Errorf("%s, %s: %w", w.name, with, err)
 				}
-				b.samples.add(connects, name+", "+with, rate)
+				b.samples.add(connects, w.name+", "+with, rate)
 			}
 		}
 	}
-	for name, where := range map[string]string{"near": "on one host", "far": "between two hosts"} {
-		with, without := name+", with policies", name+", without policies"
-		progress("      %s %s: %.0f without policies, %.0f with; with / without %s", connects, where, b.samples.median(connects, without), b.samples.median(connects, with), b.samples.compared(connects, with, without))
+	for _, w := range ways {
+		with, without := w.name+", with policies", w.name+", without policies"
+		progress("      %s %s: %.0f without policies, %.0f with; with / without %s", connects, w.name, b.samples.median(connects, without), b.samples.median(connects, with), b.samples.compared(connects, with, without))
+	}
+	return m.ruledRun(ctx)
+}
+
+// ruledRun times docker run on the network, which has policies now, and on Docker's overlay, in turns.
+func (m more) ruledRun(ctx context.Context) error {
+	b := m.b
+	networks := []string{"ruled"}
+	if b.overlay {
+		networks = append(networks, overlay)
+	}
+	for turn := range b.runs {
+		for i := range networks {
+			network := networks[(turn+i)%len(networks)]
+			begin := time.Now()
+			if _, err := b.lab.Hosts[0].Docker(ctx, "run", "-d", "--name", "timed", "--network", network, lab.Image, "sleep", "1000"); err != nil {
+				return err
+			}
+			b.samples.add("docker run, with policies", network, time.Since(begin).Seconds())
+			if _, err := b.lab.Hosts[0].Docker(ctx, "rm", "-f", "timed"); err != nil {
+				return err
+			}
+		}
+	}
+	progress("      docker run -d on a network with policies: %.3f s", b.samples.median("docker run, with policies", "ruled"))
+	if b.overlay {
+		progress("      docker run -d on Docker's overlay: %.3f s; with policies / overlay %s", b.samples.median("docker run, with policies", overlay), b.samples.compared("docker run, with policies", "ruled", overlay))
 	}
 	return nil
 }
 
 // rule has policies be enforced, or no more: then a ping gets through.
-func (m more) rule(ctx context.Context, is bool, caller lab.Container, to []netip.Addr) error {
+func (m more) rule(ctx context.Context, is bool, caller lab.Container, to ...lab.Container) error {
 	act := everybody
 	if !is {
 		act = "grapevine policy delete netpol ruled/everybody"
@@ -85,10 +138,18 @@ func (m more) rule(ctx context.Context, is bool, caller lab.Container, to []neti
 	if _, err := m.b.lab.Hosts[0].Exec(ctx, "sh", "-c", act); err != nil {
 		return err
 	}
-	if !is {
-		return caller.Reach(ctx, time.Minute*m.b.patience, to...)
+	for _, c := range to {
+		if !is {
+			if err := caller.Reach(ctx, time.Minute*m.b.patience, c.Addrs["ruled"]...); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := lab.Eventually(ctx, time.Minute*m.b.patience, func() error {
+			return caller.Silent(ctx, time.Second, c.Addrs["ruled"]...)
+		}); err != nil {
+			return err
+		}
 	}
-	return lab.Eventually(ctx, time.Minute*m.b.patience, func() error {
-		return caller.Silent(ctx, time.Second, to...)
-	})
+	return nil
 }

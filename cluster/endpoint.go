@@ -39,7 +39,7 @@ type Endpoint struct {
 	// Awaited says that the container started before Docker told its labels, which may say who may talk to it: until
 	// they are known its host lets nothing through, in either direction.
 	Awaited bool `cbor:"17,keyasint,omitempty"`
-	// Unready says that it is to get no new connections of services (Service): its container is paused, or its
+	// Unready says that it is to get no new connections of services (Service): its container is paused, or being stopped, or its
 	// HEALTHCHECK does not say that it is healthy.
 	Unready bool `cbor:"18,keyasint,omitempty"`
 	// Client is the public key of WireGuard of the device that it is; of a container it is empty.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
@@ -25,7 +26,7 @@ type Attachment struct {
 type Container struct {
 	ID, Name string
 	State    string // created, running, paused, restarting, removing, exited or dead
-	// Unready says that it is paused, or has a HEALTHCHECK which does not say that it is healthy.
+	// Unready says that it is paused, or being stopped, or has a HEALTHCHECK which does not say that it is healthy.
 	Unready bool
 	// Labels are nil where Docker did not tell them, as where it lists a network's containers.
 	Labels   map[string]string
@@ -41,7 +42,9 @@ func (c *Client) Containers(ctx context.Context) ([]Container, error) {
 	err := c.do(ctx, "list containers", func(ctx context.Context, cli *client.Client) error {
 		list, err := cli.ContainerList(ctx, container.ListOptions{All: true})
 		for _, s := range list {
-			out = append(out, containerOf(s))
+			one := containerOf(s)
+			one.Unready = one.Unready || c.stops.of(one.ID)
+			out = append(out, one)
 		}
 		return err
 	})
@@ -174,24 +177,41 @@ func (c *Client) Start(ctx context.Context, id string) error {
 }
 
 // Watch calls changed for each event of a network or container that may change
-// a list, and once when the stream stands. It blocks until ctx ends (nil) or the
+// a list, and once when the stream stands, not always from the same goroutine. It blocks until ctx ends (nil) or the
 // stream breaks (an error; call again).
 func (c *Client) Watch(ctx context.Context, changed func()) error {
 	cli, err := c.dial()
 	if err != nil {
 		return fmt.Errorf("watch events: %w", err)
 	}
+	var asking sync.WaitGroup
+	defer asking.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	args := filters.NewArgs(filters.Arg("type", "network"), filters.Arg("type", "container"))
-	for _, e := range []string{"create", "connect", "disconnect", "destroy", "remove", "rename", "start", "die", "pause", "unpause", "health_status"} {
+	for _, e := range []string{"create", "connect", "disconnect", "destroy", "remove", "rename", "start", "kill", "die", "pause", "unpause", "health_status"} {
 		args.Add("event", e)
 	}
 	msgs, errs := cli.Events(ctx, events.ListOptions{Filters: args})
+	c.stops.clear() // whose end was missed would be stopping for ever
 	changed()
 	for {
 		select {
-		case <-msgs:
+		case m := <-msgs:
+			if m.Type == events.ContainerEventType {
+				switch id := m.Actor.ID; m.Action {
+				case events.ActionStart, events.ActionDie, events.ActionDestroy:
+					c.stops.end(id)
+				case events.ActionKill:
+					question := c.stops.ask(id)
+					asking.Go(func() {
+						if c.stops.answer(id, question, c.isStop(ctx, id, m.Actor.Attributes["signal"])) {
+							changed()
+						}
+					})
+					continue
+				}
+			}
 			changed()
 		case err := <-errs:
 			c.Close()

@@ -31,7 +31,8 @@ var ErrConflict = errors.New("docker refuses in its present state")
 // failure, so it survives restarts and upgrades of dockerd. It is safe for
 // concurrent use.
 type Client struct {
-	host string
+	host  string
+	stops stops // as Watch has heard
 
 	mu     sync.Mutex
 	cli    *client.Client         // nil: to be made at the next call

@@ -223,6 +223,87 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// A container that has got its own stop signal is no longer ready, until it ends or starts again; one that has got another signal is as before.
+func TestStops(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "d.sock")
+	next, slow, ended := make(chan string), make(chan struct{}), make(chan struct{})
+	api(t, path, map[string]http.HandlerFunc{
+		"GET /events": func(w http.ResponseWriter, r *http.Request) {
+			w.(http.Flusher).Flush()
+			for event := range next {
+				fmt.Fprintln(w, event)
+				w.(http.Flusher).Flush()
+			}
+		},
+		"GET /containers/json":    text(200, `[{"Id":"c1","State":"running"},{"Id":"c2","State":"running"},{"Id":"c3","State":"running"}]`),
+		"GET /containers/c1/json": text(200, `{"Id":"c1","Config":{"StopSignal":"SIGQUIT"}}`),
+		"GET /containers/c2/json": text(200, `{"Id":"c2","Config":{}}`),
+		"GET /containers/c3/json": func(w http.ResponseWriter, _ *http.Request) { // whose end is heard before the answer
+			close(slow)
+			<-ended
+			text(200, `{"Id":"c3","Config":{}}`)(w, nil)
+		},
+	})
+	c := New("unix://" + path)
+	calls := make(chan struct{}, 10)
+	go func() { _ = c.Watch(t.Context(), func() { calls <- struct{}{} }) }()
+	heard := func() {
+		t.Helper()
+		select {
+		case <-calls:
+		case <-time.After(10 * time.Second):
+			t.Fatal("no call")
+		}
+	}
+	defer close(next)
+	heard()
+	unready := func() string {
+		t.Helper()
+		list, err := c.Containers(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ids []string
+		for _, one := range list {
+			if one.Unready {
+				ids = append(ids, one.ID)
+			}
+		}
+		return strings.Join(ids, " ")
+	}
+	tell := func(id, action, signal string) {
+		next <- fmt.Sprintf(`{"Type":"container","Action":%q,"Actor":{"ID":%q,"Attributes":{"signal":%q}}}`, action, id, signal)
+	}
+	for _, signal := range []string{"1", "15"} { // which are not c1's, change nothing, and are not told
+		tell("c1", "kill", signal)
+	}
+	tell("c2", "kill", "9")
+	for _, step := range []struct{ id, action, signal, unready string }{
+		{"c1", "kill", "3", "c1"}, {"c2", "kill", "15", "c1 c2"}, {"c2", "die", "", "c1"}, {"c1", "start", "", ""},
+	} {
+		tell(step.id, step.action, step.signal)
+		heard()
+		if got := unready(); got != step.unready {
+			t.Errorf("after %v: not ready are %q", step, got)
+		}
+	}
+	tell("c3", "kill", "15")
+	<-slow
+	tell("c3", "start", "")
+	heard()
+	close(ended)
+	tell("c1", "kill", "3") // is answered later, most likely
+	heard()
+	if got := unready(); got != "c1" {
+		t.Errorf("a container that has started again before its stop was known: not ready are %q", got)
+	}
+	for name, want := range map[string]int{"": 15, "SIGQUIT": 3, "winch": 28, "3": 3, "SIGRTMIN+3": 37, "RTMIN": 34, "SIGNAL": 0, "RTMIN-x": 0} {
+		if got := signalOf(name); got != want {
+			t.Errorf("signal %q is %d, and not %d", name, got, want)
+		}
+	}
+}
+
 func TestMapsIPv4(t *testing.T) {
 	for version, want := range map[string]bool{
 		"": false, "dev": false, "20.10.24+dfsg1": false, "26.1.5": false, "27.5.1": false,

@@ -274,7 +274,7 @@ func why(r service.Replica) string {
 	case r.In:
 		return ""
 	case r.Unready:
-		return "it is paused, or not healthy"
+		return "it is paused, being stopped, or not healthy"
 	case r.Standing == service.Doubtful:
 		return "its host is in doubt"
 	}

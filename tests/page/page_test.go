@@ -149,7 +149,7 @@ func TestScreens(t *testing.T) {
 		"container": {"Services it is behind", "2 of 3 replicas"},
 		"network":   {"blue/web", "laptop"},
 		"found":     {"service web"},
-		"trace":     {"service blue/db", "10.128.0.9 port 5432, host host1", "it is paused, or not healthy", "in the way from app to db"},
+		"trace":     {"service blue/db", "10.128.0.9 port 5432, host host1", "it is paused, being stopped, or not healthy", "in the way from app to db"},
 	}
 	b := browser(t)
 	must(t, b.Look(1440, 900, "light"))

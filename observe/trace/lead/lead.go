@@ -250,7 +250,7 @@ func (f Facts) ofExposed(l api.Lead, e expose.Exposure, host cluster.Node, port 
 			case slices.Contains(chosen.Ready, to):
 				b.Why = "host " + host.Name + " leads to its own while it has some"
 			case r.Unready:
-				b.Why = "it is paused, or not healthy"
+				b.Why = "it is paused, being stopped, or not healthy"
 			default:
 				b.Why = "its host is in doubt, or does not answer"
 			}

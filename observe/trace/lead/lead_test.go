@@ -56,7 +56,7 @@ func world(t *testing.T, more ...cluster.Body) Facts {
 	return Facts{
 		Snap: s.Snapshot(),
 		Services: []api.Service{{Network: "blue", Name: "web", Addrs: web.Addrs, Ports: []string{"80:8080/tcp"}, Replicas: []api.Replica{
-			{Name: "web1", Host: "host1", Addrs: web1.Addrs, In: true}, {Name: "web2", Host: "host2", Addrs: web2.Addrs, Why: "it is paused, or not healthy"}}}},
+			{Name: "web1", Host: "host1", Addrs: web1.Addrs, In: true}, {Name: "web2", Host: "host2", Addrs: web2.Addrs, Why: "it is paused, being stopped, or not healthy"}}}},
 		Egresses: []api.Egress{{Name: "mail", Networks: []string{"red"}, Holder: "host2"}},
 		Door:     func(cluster.Node, netip.AddrPort, string) (Door, error) { return Door{}, nil },
 	}
@@ -76,7 +76,7 @@ func text(l api.Lead) string {
 
 // TestService: a service's name or address is led to its containers; what is wrong with it is named.
 func TestService(t *testing.T) {
-	const led = "service 10.1.0.99 [+web1 10.1.0.2:8080@host1 ; -web2 10.1.1.1:8080@host2 it is paused, or not healthy]"
+	const led = "service 10.1.0.99 [+web1 10.1.0.2:8080@host1 ; -web2 10.1.1.1:8080@host2 it is paused, being stopped, or not healthy]"
 	ask := func(from, to string, port uint16) api.TraceRequest {
 		return api.TraceRequest{From: from, To: to, Port: port}
 	}
@@ -88,14 +88,14 @@ func TestService(t *testing.T) {
 		{ask("app", "web", 80), nil, led},
 		{ask("app", "blue/WEB", 80), nil, led},
 		{ask("10.1.0.1", "10.1.0.99", 80), nil, led},
-		{ask("app", "web", 0), nil, "service 10.1.0.99 [+web1 10.1.0.2:0@host1 ; -web2 10.1.1.1:0@host2 it is paused, or not healthy]"},
+		{ask("app", "web", 0), nil, "service 10.1.0.99 [+web1 10.1.0.2:0@host1 ; -web2 10.1.1.1:0@host2 it is paused, being stopped, or not healthy]"},
 		{ask("app", "web1", 80), nil, "invalid IP []"},
 		{ask("app", "web", 81), nil, "service 10.1.0.99 [] service blue/web has no port 81/tcp, only 80:8080/tcp: a connection to it is refused"},
-		{ask("db", "10.1.0.99", 80), nil, "service 10.1.0.99 [+web1 10.1.0.2:8080@host1 ; -web2 10.1.1.1:8080@host2 it is paused, or not healthy] service blue/web is for containers on network blue alone, and db is not on it"},
-		{ask("198.51.100.7", "10.1.0.99", 80), nil, "service 10.1.0.99 [+web1 10.1.0.2:8080@host1 ; -web2 10.1.1.1:8080@host2 it is paused, or not healthy] the address of service blue/web is for containers on network blue alone"},
+		{ask("db", "10.1.0.99", 80), nil, "service 10.1.0.99 [+web1 10.1.0.2:8080@host1 ; -web2 10.1.1.1:8080@host2 it is paused, being stopped, or not healthy] service blue/web is for containers on network blue alone, and db is not on it"},
+		{ask("198.51.100.7", "10.1.0.99", 80), nil, "service 10.1.0.99 [+web1 10.1.0.2:8080@host1 ; -web2 10.1.1.1:8080@host2 it is paused, being stopped, or not healthy] the address of service blue/web is for containers on network blue alone"},
 		{ask("app", "web", 80), func(f *Facts) { f.Services[0].Replicas = nil }, "service 10.1.0.99 [] no container is behind service blue/web: a connection to it is refused"},
-		{ask("app", "web", 80), func(f *Facts) { f.Services[0].Addrs = []netip.Addr{addr("10.9.0.99")} }, "service 10.9.0.99 [+web1 10.1.0.2:8080@host1 ; -web2 10.1.1.1:8080@host2 it is paused, or not healthy] 10.9.0.99 is no address of network blue any more"},
-		{ask("app", "web", 80), func(f *Facts) { f.Services[0].Replicas[0].In = false }, "service 10.1.0.99 [-web1 10.1.0.2:8080@host1 ; -web2 10.1.1.1:8080@host2 it is paused, or not healthy] no container behind service blue/web that has an address of the family of 10.1.0.99 gets new connections"},
+		{ask("app", "web", 80), func(f *Facts) { f.Services[0].Addrs = []netip.Addr{addr("10.9.0.99")} }, "service 10.9.0.99 [+web1 10.1.0.2:8080@host1 ; -web2 10.1.1.1:8080@host2 it is paused, being stopped, or not healthy] 10.9.0.99 is no address of network blue any more"},
+		{ask("app", "web", 80), func(f *Facts) { f.Services[0].Replicas[0].In = false }, "service 10.1.0.99 [-web1 10.1.0.2:8080@host1 ; -web2 10.1.1.1:8080@host2 it is paused, being stopped, or not healthy] no container behind service blue/web that has an address of the family of 10.1.0.99 gets new connections"},
 	} {
 		f := world(t)
 		if c.change != nil {

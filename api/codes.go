@@ -103,6 +103,7 @@ const (
 	AliasesUntold      Code = "aliases-untold"
 	LabelsUntold       Code = "labels-untold"
 	NetworkUntold      Code = "network-untold"
+	NetworkNamesake    Code = "network-namesake"
 	PolicyUnenforced   Code = "policy-unenforced"
 	ConnectionsFull    Code = "connections-full"
 	PolicyUnread       Code = "policy-unread"
@@ -194,6 +195,7 @@ var Kinds = []Kind{
 	{AliasesUntold, Warning, "other hosts do not know some aliases of a container", "give it fewer or shorter ones"},
 	{LabelsUntold, Fault, "other hosts do not know the labels of a container, so policies do not apply as they are meant", "give it fewer or shorter ones"},
 	{NetworkUntold, Fault, "other hosts do not have a network of this one, since its name cannot be told", "remove it by its ID, and create it with a name of characters that can be printed"},
+	{NetworkNamesake, Fault, "a network of the cluster is not on this host, since its Docker has another one of that name", "remove that one, and the cluster's comes by itself; or make one of the two anew under another name"},
 	{PolicyUnenforced, Fault, "a host does not enforce the cluster's policies", "upgrade its agent; `grapevine status` there says what its switch lacks"},
 	{ConnectionsFull, Fault, "containers that policies are about have as many connections as this host has room for: some, or all of them, begin no more", "find out who opens so many: `grapevine traffic`; more room: `sysctl net.netfilter.nf_conntrack_max`, of which half is for these"},
 	{PolicyUnread, Fault, "this host does not understand a part of a policy, of a newer agent, or a label of a container, and denies it", "upgrade this host's agent, or mend the label"},

@@ -19,6 +19,11 @@ func (d *Driver) Untellable() []string {
 	return d.mirror.Untellable()
 }
 
+// Namesakes returns them as they were at the last look. It waits for nothing.
+func (d *Driver) Namesakes() []Namesake {
+	return d.mirror.Namesakes()
+}
+
 // Borrowers returns them as they were at the last look. It waits for nothing.
 func (d *Driver) Borrowers() []Borrower {
 	return d.mirror.Borrowers()

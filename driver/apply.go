@@ -85,9 +85,6 @@ func (d *applier) apply(ctx context.Context, p plan) (more bool, err error) {
 		}
 		errs = append(errs, d.createInDocker(ctx, n, alone))
 	}
-	for _, why := range p.blocked {
-		errs = append(errs, errors.New(why))
-	}
 	return false, errors.Join(errs...)
 }
 

@@ -70,7 +70,6 @@ type plan struct {
 	create  []docker.Network  // in this host's Docker
 	remove  []docker.Network  // in whose place there is a user's
 	vanish  []docker.Network  // that are gone from the cluster
-	blocked []string          // why networks cannot be created here
 	old     []cluster.Subnet  // of networks made anew, which nobody uses any more
 	remade  map[string]string // of vanish, by ID, those that are to come back, and as what (likeness)
 	// outdated are the networks that are from before they were made anew, and stay for now.
@@ -78,6 +77,7 @@ type plan struct {
 	untold   []Untold
 	// untellable are local networks, by Docker's ID, whose names can be nobody's in the cluster.
 	untellable []string
+	namesakes  []Namesake
 	// unlabelled are containers whose labels do not fit into their endpoints' records.
 	unlabelled []Unlabelled
 	labelled   []string // networks of such as ask for something, to be marked
@@ -365,7 +365,7 @@ func (v view) decideCluster(p *plan, names map[string]int) {
 		}
 		if other, taken := here[n.Name]; taken {
 			if other.Driver != v.driver {
-				p.blocked = append(p.blocked, "network "+n.Name+" is not made here: this host has one of that name with driver "+other.Driver+"; rename or remove it")
+				p.namesakes = append(p.namesakes, Namesake{Network: n.Name, Driver: other.Driver})
 			}
 			continue
 		}
@@ -423,13 +423,14 @@ func (p *plan) sort() {
 	for _, list := range [][]docker.Network{p.adopt, p.learn, p.create, p.remove, p.vanish} {
 		slices.SortFunc(list, byID)
 	}
-	for _, list := range [][]string{p.lost, p.lostEPs, p.uses, p.unused, p.retire, p.blocked, p.untellable} {
+	for _, list := range [][]string{p.lost, p.lostEPs, p.uses, p.unused, p.retire, p.untellable} {
 		slices.Sort(list)
 	}
 	slices.SortFunc(p.outdated, func(a, b Outdated) int { return strings.Compare(a.Network, b.Network) })
 	slices.SortFunc(p.untold, func(a, b Untold) int {
 		return cmp.Or(strings.Compare(a.Container, b.Container), strings.Compare(a.Network, b.Network))
 	})
+	slices.SortFunc(p.namesakes, func(a, b Namesake) int { return strings.Compare(a.Network, b.Network) })
 	slices.Sort(p.labelled)
 	slices.Sort(p.encrypted)
 	slices.SortFunc(p.unlabelled, func(a, b Unlabelled) int {

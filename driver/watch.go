@@ -35,7 +35,8 @@ type mirror struct {
 	borrowers atomic.Pointer[[]Borrower]  // for Borrowers; the watcher's
 	untold    atomic.Pointer[[]Untold]    // for Untold; the watcher's
 
-	untellable atomic.Pointer[[]string] // for Untellable, by Docker's ID; the watcher's
+	untellable atomic.Pointer[[]string]   // for Untellable, by Docker's ID; the watcher's
+	namesakes  atomic.Pointer[[]Namesake] // for Namesakes; the watcher's
 }
 
 // The watcher's pace.
@@ -210,9 +211,11 @@ func (d *mirror) look(ctx context.Context) (open bool, err error) {
 		d.outdated.Store(&p.outdated)
 		d.untold.Store(&p.untold)
 		d.untellable.Store(&p.untellable)
+		d.namesakes.Store(&p.namesakes)
 		d.labels.unlabelled.Store(&p.unlabelled)
 		more, err := d.applier.apply(ctx, p)
 		if err != nil {
+			d.followSubnets(d.core.replica.Snapshot()) // what runs needs its routes, whatever fails elsewhere
 			return false, err
 		}
 		if !more {

@@ -106,7 +106,12 @@ var never = []struct {
 	{netip.MustParsePrefix("224.0.0.0/4"), "multicast"}, {netip.MustParsePrefix("ff00::/8"), "multicast"},
 	{netip.MustParsePrefix("0.0.0.0/8"), "no host's"}, {netip.MustParsePrefix("240.0.0.0/4"), "no host's"}, {netip.MustParsePrefix("::/96"), "no host's"}, {netip.MustParsePrefix("::ffff:0:0/96"), "no host's"},
 	{netip.MustParsePrefix("2002::/16"), "of 6to4"},
+	// Where clouds have what link-local 169.254.169.254 is elsewhere: who asks there is told its machine's secrets.
+	{netip.MustParsePrefix("100.100.100.200/32"), metadata}, {netip.MustParsePrefix("168.63.129.16/32"), metadata}, {netip.MustParsePrefix("192.0.0.192/32"), metadata}, // Alibaba, Azure, Oracle
+	{netip.MustParsePrefix("fd00:ec2::254/128"), metadata}, {netip.MustParsePrefix("fd20:ce::254/128"), metadata}, // Amazon, Google
 }
+
+const metadata = "where a cloud tells its machines of themselves"
 
 // NeverByName says what an address is that no name opens, or nothing.
 func NeverByName(a netip.Addr) (is string) {

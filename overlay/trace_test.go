@@ -318,6 +318,7 @@ func TestTrace(t *testing.T) {
 				{"forged outside", from("gv0", "02", ip("10.128.0.8", "10.128.0.7")), "spoof-guard: subnet 10.128.0.0/22", ""},
 				{"link-local", a(ip6("fe80::1", "ff02::2")), "spoof-guard: drop: " + pipeline.DropLinkLocal.String(), ""},
 				{"unknown VTEP", tunnel(5, 9, ip("10.128.2.9", "10.128.0.7")), "tunnel-source: drop: " + pipeline.DropUnknownVTEP.String(), ""},
+				{"the kernel's own, at the tunnel's port", "icmp6,in_port=gvtun,dl_src=02:11:00:00:00:01,dl_dst=33:33:00:00:00:16,ipv6_src=::,ipv6_dst=ff02::16,icmpv6_type=143", "tunnel-source: drop: " + map[pipeline.TunnelMode]pipeline.Reason{pipeline.HeaderBits: pipeline.DropUnwrapped, pipeline.Metadata: pipeline.DropUnknownVTEP}[mode].String(), ""},
 				{"another VTEP's range", tunnel(5, 2, ip("10.128.3.9", "10.128.0.7")), "spoof-guard: range 10.128.3.0/24", ""},
 				{"another VNID", tunnel(6, 2, ip("10.128.2.9", "10.128.0.7")), "spoof-guard: range 10.128.2.0/24", ""},
 				{"privileged by claim", tunnel(0, 2, ip("10.128.2.9", "10.128.0.7")), "spoof-guard: range 10.128.2.0/24", ""},

@@ -33,6 +33,7 @@ var reasons = map[pipeline.Reason]Kind{
 	pipeline.DropVLAN: {"vlan", Noise, "", "", "the frame has a VLAN tag", ""},
 	pipeline.DropUnknownVTEP: {"unknown-vtep", Alien, "a host of no cluster", "this host", "what hosts send each other came from an address that no host of the cluster has",
 		"if that is a host of yours: `grapevine nodes` there and here; else let a firewall keep it from the UDP port that `grapevine status` names"},
+	pipeline.DropUnwrapped: {"unwrapped", Noise, "this host's kernel", "the tunnel's port", "it is of no tunnel: reports of multicast groups and the like, which a kernel sends out of each of its devices", ""},
 	pipeline.DropTunnelSource: {"tunnel-source", Alien, "another host", "", "a host sent what none of its containers can have sent: the source is in no range",
 		"on the other hosts: `grapevine drops` names a container that spoofs; `grapevine status` a host that knows less than this one"},
 	pipeline.DropUnknownPort: {"unknown-port", Noise, "", "", "it came by a port of the switch that no container has, as when one has just gone", ""},

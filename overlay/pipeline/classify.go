@@ -10,8 +10,11 @@ const (
 	classifyPort = 100 // the tunnel's and the gateway's; all other ports are endpoints'
 )
 
-// The priority of tunnel-source, and of tunnel-inside.
-const tunnelSourceKnown = 100 // of a VTEP that is known
+// The priorities of tunnel-source, and of tunnel-inside.
+const (
+	tunnelSourceKnown = 100 // of a VTEP that is known
+	tunnelSourceOwn   = 50  // dropped
+)
 
 // classify says where a packet came from. What is on no known port is an
 // endpoint's until the spoof guard has looked.
@@ -42,6 +45,10 @@ func tunnelSource(c *compiler) {
 			act = append(act, load(regSecure, 1))
 		}
 		c.add(c.in.source(v), tunnelSourceKnown, vtepObject(v.Addr), c.fromVTEP(v), append(act, goTo(SpoofGuard))...)
+	}
+	if c.in.Tunnel == HeaderBits && c.in.TunnelPort != 0 {
+		// What came by a tunnel is for the MAC of a VTEP. The kernel speaks to groups out of the device before the port.
+		c.drop(TunnelSource, tunnelSourceOwn, DropUnwrapped, match{}.with(fieldEthDst, "dl_dst=01:00:00:00:00:00/01:00:00:00:00:00"))
 	}
 	c.drop(TunnelSource, otherwise, DropUnknownVTEP, match{})
 }

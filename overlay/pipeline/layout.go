@@ -241,6 +241,8 @@ const (
 	// Of what began before, nothing is dropped for these.
 	DropCrowd Reason = 34
 	DropFull  Reason = 35
+
+	DropUnwrapped Reason = 36
 )
 
 var reasons = []struct {
@@ -282,6 +284,7 @@ var reasons = []struct {
 	{DropByKey, "to a UDP port of WireGuard, by its process: of nobody who is a peer, heard before, or with another's address"},
 	{DropCrowd, "from or to an endpoint with rules: begins a connection, and who sends it has more than a share of the few that there is room for"},
 	{DropFull, "from or to an endpoint with rules: begins a connection, and there is room for no more"},
+	{DropUnwrapped, "at the tunnel's port, and not of a tunnel: this host's own kernel sends it out of each device, as reports of multicast groups (MLD)"},
 }
 
 // Cookie is that of a drop that is no flow of the switch.

@@ -260,15 +260,6 @@ func TestReplicateOff(t *testing.T) {
 	}
 }
 
-func TestNameInTheWay(t *testing.T) {
-	e := newEngine(t)
-	e.networks["x"] = dockernet.Inspect{ID: "x", Name: "red", Driver: "bridge"}
-	e.red(false)
-	if _, err := e.rig.mirror.look(context.Background()); err == nil || !strings.Contains(err.Error(), "with driver bridge; rename or remove it") {
-		t.Errorf("a bridge of that name: %v", err)
-	}
-}
-
 // A name that the cluster has already: the network joins it, with its subnet.
 func TestNameKnownLate(t *testing.T) {
 	e := newEngine(t)

@@ -192,7 +192,7 @@ func TestJudgedByABridge(t *testing.T) {
 			t.Error("a packet is lost")
 		}
 		var out []byte
-		a.Do(func() { out, _ = exec.Command("ip", "neigh", "show", "10.9.0.2").CombinedOutput() })
+		a.Do(func() { out, _ = exec.Command("ip", "neigh", "show", "10.9.0.2", "dev", "br0").CombinedOutput() })
 		if bytes.Contains(out, []byte("STALE")) {
 			return errors.New("the neighbour is stale")
 		}

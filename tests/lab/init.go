@@ -66,7 +66,7 @@ func Init() {
 	case rolePing:
 		err = pingMain(os.Args[1:])
 	case roleWeb:
-		err = webMain(os.Args[1])
+		err = webMain(os.Args[1:]...)
 	case roleFetch:
 		err = fetchMain(os.Args[1])
 	case roleNames:

@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,7 +14,7 @@ import (
 )
 
 // Survey asks HTTP servers, all at once, and returns what those said that answered within
-// the time, by their addresses ("10.0.0.1:80").
+// the time, by their addresses ("10.0.0.1:80"); "udp/10.0.0.1:80" is asked by datagrams.
 func (c Container) Survey(ctx context.Context, within time.Duration, addrs ...string) (map[string]string, error) {
 	return surveyed(c.exec(ctx, surveyEnv, surveyArgs(within, addrs)))
 }
@@ -64,6 +65,9 @@ func surveyMain(args []string) error {
 // get is one request, without what a client does beside: no second try, no second family.
 func get(addr string, within time.Duration) (string, error) {
 	end := time.Now().Add(within)
+	if addr, udp := strings.CutPrefix(addr, "udp/"); udp {
+		return getUDP(addr, end)
+	}
 	conn, err := net.DialTimeout("tcp", addr, within)
 	if err != nil {
 		return "", err
@@ -79,4 +83,28 @@ func get(addr string, within time.Duration) (string, error) {
 		return "", fmt.Errorf("no answer: %w", err)
 	}
 	return strings.TrimSpace(body), nil
+}
+
+// getUDP asks once, and again where nothing is heard: a datagram may be lost.
+func getUDP(addr string, end time.Time) (string, error) {
+	conn, err := net.Dial("udp", addr)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	buf := make([]byte, 1<<16)
+	for wait := time.Until(end) / 3; time.Now().Before(end); {
+		if _, err := io.WriteString(conn, "?\n"); err != nil {
+			return "", err
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(wait))
+		n, err := conn.Read(buf)
+		if err == nil {
+			return strings.TrimSpace(string(buf[:n])), nil
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return "", err // refused
+		}
+	}
+	return "", fmt.Errorf("%s: no answer", addr)
 }

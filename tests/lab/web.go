@@ -16,8 +16,18 @@ import (
 )
 
 // webMain serves the client's address, over HTTP, UDP and SCTP, for as long as the box
-// lives.
-func webMain(listen string) error {
+// lives, at one address or several.
+func webMain(listen ...string) error {
+	for _, other := range listen[1:] {
+		go func() {
+			fmt.Fprintln(os.Stderr, webAt(other))
+			os.Exit(1)
+		}()
+	}
+	return webAt(listen[0])
+}
+
+func webAt(listen string) error {
 	l, err := net.Listen("tcp", listen)
 	if err != nil {
 		return err

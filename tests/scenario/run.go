@@ -176,7 +176,7 @@ func (e usageError) Error() string { return string(e) }
 
 func commands() map[string]command {
 	all := map[string]command{}
-	for _, group := range []map[string]command{hostCommands, packetCommands, nameCommands, powerCommands, flowCommands, composeCommands, isolationCommands, firewallCommands, controlCommands, wireguardCommands, prometheusCommands, routerCommands} {
+	for _, group := range []map[string]command{hostCommands, packetCommands, nameCommands, powerCommands, flowCommands, composeCommands, isolationCommands, firewallCommands, controlCommands, wireguardCommands, prometheusCommands, routerCommands, casesCommands} {
 		maps.Copy(all, group)
 	}
 	for n := 1; n <= 9; n++ {

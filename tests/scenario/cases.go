@@ -81,10 +81,11 @@ func cases(ctx context.Context, s *state, args []string) (string, error) {
 		if had, err = s.inForce(ctx, s.lab.Hosts[i%len(s.lab.Hosts)], one.policies, had); err != nil {
 			return said.String(), fmt.Errorf("case %q: %w", one.name, err)
 		}
-		if err := s.passes(ctx, one, containers); err != nil {
+		late, err := s.passes(ctx, one, containers)
+		if err != nil {
 			return said.String(), fmt.Errorf("case %q: %w", one.name, err)
 		}
-		fmt.Fprintf(&said, "%s (%.1f s)\n", one.name, time.Since(begin).Seconds())
+		fmt.Fprintf(&said, "%s (%.1f s)%s\n", one.name, time.Since(begin).Seconds(), late)
 	}
 	return said.String(), nil
 }
@@ -154,10 +155,10 @@ func (s *state) inForce(ctx context.Context, h *lab.Host, policies string, had [
 	return has, nil
 }
 
-// passes waits until between the containers passes what a case says, and nothing else.
-func (s *state) passes(ctx context.Context, one policyCase, containers []lab.Container) error {
+// passes waits until between the containers passes what a case says, and nothing else. It returns what did not at first.
+func (s *state) passes(ctx context.Context, one policyCase, containers []lab.Container) (late string, err error) {
 	within := 500 * time.Millisecond
-	return lab.Eventually(ctx, 20*time.Second*s.patience(), func() error {
+	err = lab.Eventually(ctx, 20*time.Second*s.patience(), func() error {
 		var mu sync.Mutex
 		wrong := map[string]bool{}
 		var g errgroup.Group
@@ -195,9 +196,11 @@ func (s *state) passes(ctx context.Context, one policyCase, containers []lab.Con
 		if n := len(wrong); err == nil && n > 0 {
 			list := slices.Sorted(maps.Keys(wrong))
 			err = fmt.Errorf("%d verdicts differ:\n%s", n, strings.Join(list[:min(n, 10)], "\n"))
+			late += fmt.Sprintf("\n\twithin %s %s", within/2, err)
 		}
 		return err
 	})
+	return late, err
 }
 
 func (c *policyCase) allows(from, to, port string) bool {

@@ -53,6 +53,7 @@ type reconciler struct {
 	told   *told                                       // nil: nothing by name
 
 	liberal bool // Config.Liberal was done
+	fresh   bool // the switch remembers nothing of flows of before: see freshen
 
 	again   []string // the bundle applied last
 	repeats int      // how often it was applied before
@@ -262,7 +263,7 @@ const maxRepeats = 5
 
 func (r *reconciler) apply(ctx context.Context, c pipeline.Changes) error {
 	if c.Empty() {
-		return nil
+		return r.freshen(ctx)
 	}
 	// Before the flows, lest what is looked up by them is forgotten again.
 	if err := r.cfg.Bridge.ForgetConnections(ctx, pipeline.Zone, c.Tracked()...); err != nil {
@@ -274,7 +275,11 @@ func (r *reconciler) apply(ctx context.Context, c pipeline.Changes) error {
 		}
 	}
 	lines := c.Lines()
+	r.fresh = false
 	if err := r.cfg.Bridge.ApplyBundle(ctx, lines); err != nil {
+		return err
+	}
+	if err := r.freshen(ctx); err != nil {
 		return err
 	}
 	r.log.Debug("changed flows", "added", len(c.Add), "modified", len(c.Modify), "deleted", len(c.Delete))
@@ -285,6 +290,18 @@ func (r *reconciler) apply(ctx context.Context, c pipeline.Changes) error {
 	if r.repeats++; r.repeats >= maxRepeats {
 		return fmt.Errorf("%d flows do not stay as they are set, the first: %q", len(lines), lines[0])
 	}
+	return nil
+}
+
+// freshen has the switch go by its flows, once they have changed, and by nothing that it remembers of those before.
+func (r *reconciler) freshen(ctx context.Context) error {
+	if r.fresh {
+		return nil
+	}
+	if err := r.cfg.Bridge.ForgetMegaflows(ctx); err != nil {
+		return err
+	}
+	r.fresh = true
 	return nil
 }
 

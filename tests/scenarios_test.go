@@ -39,6 +39,7 @@ var rare = [][3]string{
 	{"global-network", "reach", "ipv6-underlay"},                  // network-command, reach-underlay, ipv6
 	{"listed-endpoint", "edge-host", "host-reaches"},              // docker-ends, one-network, isolation
 	{"published-forms", "underlay-moves", "second-address"},       // published-ports, advertise
+	{"policy-cases", "", ""},                                      // policy
 }
 
 func TestMain(m *testing.M) { lab.Main(m) }
@@ -51,6 +52,9 @@ func TestScenarios(t *testing.T) {
 	turn := map[string]int{}
 	for _, row := range rare {
 		for i, name := range row {
+			if name == "" {
+				continue // that turn has enough to do
+			}
 			file := "scenarios/" + name + ".txtar"
 			if _, twice := turn[file]; twice || !slices.Contains(files, file) {
 				t.Fatalf("%s is among the rare ones, and is no scenario, or is there twice", name)

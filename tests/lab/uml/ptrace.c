@@ -24,6 +24,25 @@ enum {
 	KEPT = 0x2ff		/* x87 to AVX-512 and PKRU: those within 2696 bytes */
 };
 
+/*
+ * Linux may answer EAGAIN on a busy machine. UML kills the process then, without a word but in its own log ("set fp
+ * regs failed, errno = 11"), so it is asked again.
+ */
+enum { TRIES = 1000 };
+
+static long regset(long request, long pid, struct iovec *whole)
+{
+	long result = -1;
+
+	for (int n = 0; n < TRIES; n++) {
+		result = syscall(SYS_ptrace, request, pid, NT_X86_XSTATE, whole);
+		if (result >= 0 || errno != EAGAIN)
+			break;
+		usleep(100);
+	}
+	return result;
+}
+
 /* UML has one thread of its own and small stacks. */
 static unsigned char state[1 << 16];
 
@@ -34,7 +53,7 @@ static long set_xstate(long pid, const struct iovec *part)
 
 	whole.iov_base = state;
 	whole.iov_len = sizeof state;
-	if (syscall(SYS_ptrace, PTRACE_GETREGSET, pid, NT_X86_XSTATE, &whole) < 0)
+	if (regset(PTRACE_GETREGSET, pid, &whole) < 0)
 		return -1;
 	if (part->iov_len > whole.iov_len) {
 		errno = EFAULT;
@@ -45,7 +64,7 @@ static long set_xstate(long pid, const struct iovec *part)
 	memcpy(&valid, state + XSTATE_BV, sizeof valid);
 	valid &= KEPT;
 	memcpy(state + XSTATE_BV, &valid, sizeof valid);
-	return syscall(SYS_ptrace, PTRACE_SETREGSET, pid, NT_X86_XSTATE, &whole);
+	return regset(PTRACE_SETREGSET, pid, &whole);
 }
 
 long ptrace(enum __ptrace_request request, ...)
@@ -68,7 +87,7 @@ long ptrace(enum __ptrace_request request, ...)
 		return word;
 	}
 	result = syscall(SYS_ptrace, request, pid, addr, data);
-	if (result < 0 && errno == EFAULT && request == PTRACE_SETREGSET && (uintptr_t)addr == NT_X86_XSTATE)
+	if (result < 0 && (errno == EFAULT || errno == EAGAIN) && request == PTRACE_SETREGSET && (uintptr_t)addr == NT_X86_XSTATE)
 		return set_xstate(pid, data);
 	return result;
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -218,6 +219,13 @@ func TestCompilerIsCompile(t *testing.T) {
 				t.Fatalf("flows: %s", d)
 			}
 			if err == nil { // also after inputs that were refused
+				for _, f := range want {
+					// The switch says each once, and what it spells in another way would be set again and again.
+					terms := strings.Split(f.Match, ",")
+					if slices.Sort(terms); len(slices.Compact(slices.Clone(terms))) != len(terms) {
+						t.Fatalf("a term is there twice: %s", f.Match)
+					}
+				}
 				if d := cmp.Diff(Diff(last, want), changes); d != "" {
 					t.Fatalf("changes: %s", d)
 				}

@@ -70,7 +70,14 @@ func (m match) reg(r register, v uint32) match {
 	return m
 }
 
-func (m match) proto(p string) match              { return m.with(fieldProto, "%s", p) }
+// proto matches a protocol, once: the switch says it once, and a flow that it spells in another way than this is one that somebody changed.
+func (m match) proto(p string) match {
+	if slices.Contains(m.terms, term{fieldProto, p}) {
+		return m
+	}
+	return m.with(fieldProto, "%s", p)
+}
+
 func (m match) inPort(p uint32) match             { return m.with(fieldInPort, "in_port=%s", portText(p)) }
 func (m match) ethSrc(mac net.HardwareAddr) match { return m.with(fieldEthSrc, "dl_src=%s", mac) }
 func (m match) ethDst(mac net.HardwareAddr) match { return m.with(fieldEthDst, "dl_dst=%s", mac) }

@@ -364,7 +364,7 @@ func TestFullDiskIsNobodysFault(t *testing.T) {
 			t.Errorf("%d messages are counted as refused, and suspected are %q", n, list)
 		}
 		hosts[1].state.full(false)
-		within(t, 3*time.Second, "the host merges again", allHave(hosts, "k", "v"))
+		within(t, 10*time.Second, "the host merges again", allHave(hosts, "k", "v"))
 	})
 }
 

@@ -361,13 +361,15 @@ func flood(t *testing.T, container, to string, n int) {
 	}
 }
 
+// flooding begins n connections of UDP, from ports that Linux gives nobody by itself: those who call beside it have others.
 func flooding(to string, n int) error {
+	const beyond = 61000
 	far, err := net.ResolveUDPAddr("udp", to)
 	if err != nil {
 		return err
 	}
 	for i := range n {
-		c, err := net.DialUDP("udp", &net.UDPAddr{Port: 33000 + i}, far)
+		c, err := net.DialUDP("udp", &net.UDPAddr{Port: beyond + i}, far)
 		if err != nil {
 			return err
 		}

@@ -20,6 +20,7 @@ import (
 func TestForgetMegaflows(t *testing.T) {
 	_, b := ovstest.Start(t)
 	if b.Datapath != ovs.Userspace {
+		// Also where CI is set: only who asks for the kernel's datapath (GRAPEVINE_OVSTEST_DATAPATH) comes by here. Every other run has the userspace one.
 		t.Skip("it is the userspace datapath that confuses them")
 	}
 	version, err := b.Appctl(t.Context(), "version")

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"strings"
@@ -69,6 +70,7 @@ type Keeper struct {
 	ensuring sync.Mutex
 	attached map[string]fit // by the endpoint's ID: done by this agent
 	ended    bool           // there is no client, and nothing left of any
+	ear      wireguard.Ear
 
 	mu     sync.Mutex // of what is told; nothing waits for the device with it
 	room   string     // the sandbox's file
@@ -124,8 +126,12 @@ func (k *Keeper) note(r *wireguard.Room, s wireguard.State) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.room, k.kind = r.Path, r.Kind
+	before := maps.Clone(k.peers)
 	clear(k.peers)
 	for _, p := range s.Peers {
+		if p.Handshake.IsZero() { // the device was told to forget it (wireguard.Diff)
+			p.Handshake = before[p.Key].Handshake
+		}
 		k.peers[p.Key] = p
 	}
 }
@@ -187,7 +193,8 @@ func (k *Keeper) ensure(ctx context.Context) (let map[string]error, err error) {
 		return nil, err
 	}
 	k.note(r, have)
-	change := wireguard.Diff(have, wireguard.State{Private: key, Port: k.cfg.Port, Peers: peers(list, have)}, nil, time.Now())
+	k.ear.Listen(&have, time.Now())
+	change := wireguard.Diff(have, wireguard.State{Private: key, Port: k.cfg.Port, Peers: peers(list, have)}, nil)
 	// First those go who are clients no more; whoever is one comes in when his way is there.
 	if err := r.Set(wireguard.Change{Remove: change.Remove}); err != nil {
 		return nil, err

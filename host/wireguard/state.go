@@ -16,8 +16,11 @@ type Peer struct {
 	Also     netip.Prefix   // besides; invalid: no others
 	// Keepalive is how often it is sent something, so that there is a session without anything to be sent; 0: never.
 	Keepalive time.Duration
-	// Handshake is when the last one was; zero: there was none.
+	// Handshake is when the last one was, as the device says by the clock of then; zero: there was none.
 	Handshake time.Time
+	// Silent is for how long there was none, and Lost says that this is too long, as far as somebody has listened (Ear).
+	Silent time.Duration
+	Lost   bool
 }
 
 // allowed are Inside and Also.
@@ -67,13 +70,53 @@ func (c Change) Empty() bool {
 }
 
 // fresh is how old the last handshake is at most with a peer that can be reached: WireGuard makes a new one every two
-// minutes while something is sent.
+// minutes while something is sent, and uses none for longer than three.
 const fresh = 3 * time.Minute
+
+// lost is how long a peer is silent before the device is to forget what it knows of it, and then each time (Diff).
+const lost = fresh + time.Minute
+
+// Ear notes since when peers are silent, whatever the clock says meanwhile: a handshake counts when it is another one
+// than before. The zero value has heard nothing yet.
+type Ear struct{ of map[Key]heard }
+
+type heard struct {
+	handshake time.Time
+	since     time.Time
+	lost      time.Time // when it is lost next
+}
+
+// Listen says of each peer that a device has for how long it is silent. Of one that it has not seen before, the clock
+// has to say it.
+func (e *Ear) Listen(have *State, now time.Time) {
+	of := make(map[Key]heard, len(have.Peers))
+	for i := range have.Peers {
+		p := &have.Peers[i]
+		last, known := e.of[p.Key]
+		if other := last.handshake != p.Handshake && !p.Handshake.IsZero(); other || !known {
+			last.since = now
+			if !known {
+				last.since = now.Add(-min(max(now.Sub(p.Handshake), 0), fresh))
+			}
+			last.lost = last.since.Add(lost)
+		}
+		if p.Lost = !now.Before(last.lost); p.Lost {
+			last.lost = now.Add(lost)
+		}
+		last.handshake = p.Handshake
+		of[p.Key], p.Silent = last, now.Sub(last.since)
+	}
+	e.of = of
+}
 
 // Diff returns what makes the device's State the one that is wanted. said is where the peers were said to be last;
 // where a peer answers, and nobody has said anything else since, it is where WireGuard has found it, behind NAT or
 // moved, and stays there.
-func Diff(have, want State, said map[Key]netip.AddrPort, now time.Time) (c Change) {
+//
+// A peer that has been silent for too long is removed and made anew. WireGuard takes no handshake that is older, by the
+// clock of who sends it, than the last one: when all hosts' clocks were ahead and are set right, none is taken for as
+// long as they were ahead. A peer that is new has no last one, and of sessions there are none any more to be lost.
+func Diff(have, want State, said map[Key]netip.AddrPort) (c Change) {
 	if have.Private != want.Private && have.Private != want.Private.Clamped() { // the kernel's ends all sessions if it is told what it has
 		c.Private = &want.Private
 	}
@@ -87,9 +130,16 @@ func Diff(have, want State, said map[Key]netip.AddrPort, now time.Time) (c Chang
 	for _, p := range want.Peers {
 		old, there := at[p.Key]
 		delete(at, p.Key)
-		heard := now.Sub(old.Handshake) < fresh
+		heard := !old.Handshake.IsZero() && old.Silent < fresh
 		last, known := said[p.Key]
 		stays := there && (old.Endpoint == p.Endpoint || known && last == p.Endpoint && heard || !known && heard)
+		if there && old.Lost {
+			if stays {
+				p.Endpoint = old.Endpoint
+			}
+			c.Remove, c.Set = append(c.Remove, p.Key), append(c.Set, p)
+			continue
+		}
 		if there && stays && old.lets(p) {
 			if old.Keepalive != p.Keepalive {
 				c.Keep = append(c.Keep, Peer{Key: p.Key, Keepalive: p.Keepalive})
@@ -101,7 +151,8 @@ func Diff(have, want State, said map[Key]netip.AddrPort, now time.Time) (c Chang
 		}
 		c.Set = append(c.Set, p)
 	}
-	c.Remove = slices.SortedFunc(maps.Keys(at), func(a, b Key) int { return slices.Compare(a[:], b[:]) })
+	c.Remove = slices.AppendSeq(c.Remove, maps.Keys(at))
+	slices.SortFunc(c.Remove, func(a, b Key) int { return slices.Compare(a[:], b[:]) })
 	slices.SortFunc(c.Set, func(a, b Peer) int { return cmp.Compare(a.Key.String(), b.Key.String()) })
 	return c
 }

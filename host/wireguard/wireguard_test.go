@@ -33,13 +33,14 @@ func peer(n byte, at string) Peer {
 }
 
 func TestDiff(t *testing.T) {
-	now := time.Unix(1e9, 0)
-	heard := func(p Peer) Peer { p.Handshake = now.Add(-time.Minute); return p }
+	heard := func(p Peer) Peer { p.Handshake = time.Unix(1e9, 0); return p }
 	one, two := peer(1, "192.0.2.1:7948"), peer(2, "192.0.2.2:7948")
 	moved := peer(2, "198.51.100.9:40000")
 	stray := two
 	stray.Inside = netip.MustParsePrefix("fd67::/64")
 	twoStays := peer(2, "")
+	gone := heard(moved)
+	gone.Silent, gone.Lost = lost, true
 	for _, tt := range []struct {
 		name       string
 		have, want []Peer
@@ -54,18 +55,19 @@ func TestDiff(t *testing.T) {
 		{"so it did for an agent before", []Peer{heard(moved)}, []Peer{two}, nil, nil, nil},
 		{"it is not there any more", []Peer{moved}, []Peer{two}, map[Key]netip.AddrPort{two.Key: two.Endpoint}, []Peer{two}, nil},
 		{"it says that it has moved", []Peer{heard(moved)}, []Peer{two}, map[Key]netip.AddrPort{two.Key: moved.Endpoint}, []Peer{two}, nil},
+		{"it is silent for too long", []Peer{one, gone}, []Peer{one, two}, map[Key]netip.AddrPort{two.Key: two.Endpoint}, []Peer{two}, []Key{two.Key}},
 		{"somebody let it have more", []Peer{stray}, []Peer{two}, nil, []Peer{twoStays}, nil},
 	} {
-		got := Diff(State{Peers: tt.have}, State{Peers: tt.want}, tt.said, now)
+		got := Diff(State{Peers: tt.have}, State{Peers: tt.want}, tt.said)
 		if !reflect.DeepEqual(got.Set, tt.set) || !reflect.DeepEqual(got.Remove, tt.remove) || got.Empty() != (tt.set == nil && tt.remove == nil) {
 			t.Errorf("%s: %+v", tt.name, got)
 		}
 	}
 	whole := Key{0: 0xff, 31: 0xff}
-	if c := Diff(State{Private: whole.Clamped(), Port: 1}, State{Private: whole, Port: 1}, nil, now); !c.Empty() || whole.Public() != whole.Clamped().Public() {
+	if c := Diff(State{Private: whole.Clamped(), Port: 1}, State{Private: whole, Port: 1}, nil); !c.Empty() || whole.Public() != whole.Clamped().Public() {
 		t.Errorf("a key that the device has is set again: %+v", c)
 	}
-	if c := Diff(State{}, State{Private: Key{1}, Port: 7948}, nil, now); *c.Private != (Key{1}) || *c.Port != 7948 {
+	if c := Diff(State{}, State{Private: Key{1}, Port: 7948}, nil); *c.Private != (Key{1}) || *c.Port != 7948 {
 		t.Errorf("%+v", c)
 	}
 }
@@ -90,18 +92,18 @@ func TestUserspace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := setUserspace(socket, Diff(have, want, nil, time.Now())); err != nil {
+	if err := setUserspace(socket, Diff(have, want, nil)); err != nil {
 		t.Fatal(err)
 	}
 	have, err = userspaceState(socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if have.Private != private || len(have.Peers) != 2 || !Diff(have, State{Private: private, Port: have.Port, Peers: want.Peers}, nil, time.Now()).Empty() {
+	if have.Private != private || len(have.Peers) != 2 || !Diff(have, State{Private: private, Port: have.Port, Peers: want.Peers}, nil).Empty() {
 		t.Errorf("%+v", have)
 	}
 	want.Port, want.Peers = have.Port, want.Peers[:1]
-	if err := setUserspace(socket, Diff(have, want, nil, time.Now())); err != nil {
+	if err := setUserspace(socket, Diff(have, want, nil)); err != nil {
 		t.Fatal(err)
 	}
 	if have, err = userspaceState(socket); err != nil || !reflect.DeepEqual(have, want) {

@@ -65,6 +65,7 @@ type Keeper struct {
 
 	ensuring sync.Mutex
 	said     [2]map[wireguard.Key]netip.AddrPort // where peers were said to be, by device
+	ears     [2]wireguard.Ear
 	now      held
 	heard    [2]map[cluster.NodeID]bool
 	since2   time.Time // since when all are where they are to be before something goes
@@ -194,7 +195,8 @@ func (k *Keeper) set(ctx context.Context, which int, d wireguard.Device, want wi
 	if err != nil {
 		return "", err
 	}
-	if err := d.Set(kind, wireguard.Diff(have, want, k.said[which], time.Now())); err != nil {
+	k.ears[which].Listen(&have, time.Now())
+	if err := d.Set(kind, wireguard.Diff(have, want, k.said[which])); err != nil {
 		return "", err
 	}
 	k.said[which] = map[wireguard.Key]netip.AddrPort{}

@@ -290,12 +290,12 @@ func (b *Book) Drop(endpoint string) {
 // Endpoints are those that were told something.
 func (b *Book) Endpoints() []string { return slices.Collect(maps.Keys(b.told)) }
 
-// Restore takes up what another Book listed, perhaps by a clock that went differently.
+// Restore takes up what another Book listed, perhaps by a clock that went differently: nothing was asked for in the future,
+// and nothing is open for longer than it was to be then. The clock has no say from then on.
 func (b *Book) Restore(list []policy.Answer, now time.Time) {
 	for _, a := range list {
-		if last := now.Add(maxLife + Grace); a.Until.After(last) {
-			a.Until = last
-		}
+		left := min(a.Until.Sub(now), a.Until.Sub(a.Asked), maxLife+Grace)
+		a.Asked, a.Until = now.Add(-max(now.Sub(a.Asked), 0)), now.Add(left)
 		b.put(a)
 		b.changed = true
 	}

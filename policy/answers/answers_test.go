@@ -185,3 +185,41 @@ func BenchmarkNote(b *testing.B) {
 		book.Next()
 	}
 }
+
+// TestRestoredByAnotherClock: however the clock was set while no agent ran, nothing is open for longer than it was to be when
+// it was asked for.
+func TestRestoredByAnotherClock(t *testing.T) {
+	then := time.Unix(1e9, 0)
+	addr := netip.MustParseAddr("192.0.2.1")
+	for _, tt := range []struct {
+		name  string
+		later time.Duration // by the clock, from the question on
+		left  time.Duration
+	}{
+		{"in between", 30 * time.Second, 90 * time.Second},
+		{"set back by an hour", -time.Hour, 2 * time.Minute},
+		{"set back by years", -20 * 365 * 24 * time.Hour, 2 * time.Minute},
+		{"set forward", time.Hour, 0},
+	} {
+		var was, b Book
+		if _, err := was.Note("e", "n", []Told{{Addr: addr, TTL: time.Minute}}, then); err != nil {
+			t.Fatal(err)
+		}
+		now := then.Add(tt.later)
+		b.Restore(was.List(then), now)
+		for _, at := range []struct {
+			after time.Duration
+			open  bool
+		}{{0, tt.left > 0}, {tt.left - time.Second, tt.left > 0}, {tt.left, false}} {
+			b.Expire(now.Add(at.after))
+			if open := b.Open("e") > 0; open != at.open {
+				t.Errorf("%s: open %v after it was taken up: %t", tt.name, at.after, open)
+			}
+		}
+		for _, a := range b.List(now) {
+			if a.Asked.After(now) {
+				t.Errorf("%s: asked for %v in the future", tt.name, a.Asked.Sub(now))
+			}
+		}
+	}
+}

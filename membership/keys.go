@@ -151,8 +151,11 @@ func (m *Keys) order(ctx context.Context, o keyOrder) (rings map[cluster.NodeID]
 	return rings, failed
 }
 
+// obeyWithin is how long a host has to obey: gossip says at once of one that is gone, and a crowded one is slow.
+const obeyWithin = 15 * time.Second
+
 func (m *Keys) orderOne(ctx context.Context, id cluster.NodeID, body []byte) (k identity.Keyring, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, obeyWithin)
 	defer cancel()
 	answer, err := m.gossip.Call(ctx, string(id), methodKeys, body)
 	if err != nil {

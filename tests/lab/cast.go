@@ -21,7 +21,7 @@ const castDevice = "eth0"
 //
 //	hear TO...            is a member of each, and prints what comes
 //	tap                   prints all UDP that comes for a group or a broadcast address, member or not
-//	send TO LABEL COUNT   sends that many datagrams, a millisecond apart
+//	send TO LABEL COUNT   sends that many datagrams, one each four milliseconds
 //	spoof FROM TO LABEL COUNT   the same, with the source address FROM (IPv4)
 //	report GROUP COUNT    says by IGMP that somebody is a member, who is not
 //	join COUNT            is a member of that many IPv6 groups, and says when it is
@@ -263,7 +263,11 @@ func castSend(dst, label, count string) error {
 	})
 }
 
-// castTimes does it so many times, a millisecond apart.
+// castEvery is how long it is from one to the next. A socket has room for some 250 of them: on a crowded machine a switch, and who
+// hears, may wait for a processor until that many have come, and what comes then is lost by none of those that are tried.
+const castEvery = 4 * time.Millisecond
+
+// castTimes does it so many times, castEvery apart.
 func castTimes(count string, do func(int) error) error {
 	n, err := strconv.Atoi(count)
 	if err != nil {
@@ -273,7 +277,7 @@ func castTimes(count string, do func(int) error) error {
 		if err := do(i); err != nil {
 			return err
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(castEvery)
 	}
 	return nil
 }

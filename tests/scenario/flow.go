@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -26,6 +28,7 @@ func init() {
 		"together":   together,
 		"sleep":      sleep,
 		"same":       same,
+		"prints":     prints,
 		"heard":      heard,
 	}
 }
@@ -178,6 +181,26 @@ func sleep(ctx context.Context, _ *state, args []string) (string, error) {
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
+}
+
+// prints FILE COMMAND: its output is that file of the script.
+func prints(ctx context.Context, s *state, args []string) (string, error) {
+	if len(args) < 2 {
+		return "", usageError("usage: prints FILE COMMAND...")
+	}
+	want, err := os.ReadFile(filepath.Join(s.dir, args[0]))
+	if err != nil {
+		return "", usageError(err.Error())
+	}
+	c, rest, err := parse(args[1:])
+	if err != nil {
+		return "", err
+	}
+	out, err := c(ctx, s, rest)
+	if err == nil && strings.TrimSpace(out) != strings.TrimSpace(string(want)) {
+		err = fmt.Errorf("it prints\n%s\nand %s is\n%s", out, args[0], want)
+	}
+	return out, err
 }
 
 // same A B: two texts are equal.

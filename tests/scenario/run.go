@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,21 @@ func Run(t *testing.T, opts lab.Options, files ...string) { RunChanges(t, opts, 
 
 // RunChanges does the same; of what scripts do only if [change:NAME] it is what some says, nil: all.
 func RunChanges(t *testing.T, opts lab.Options, some func(change string) bool, files ...string) {
+	run(t, opts, some, longFirst(files, os.ReadFile), nil)
+}
+
+// RunBefore does the same as Run, and then runs others, those of them that begin within so long a time. The rest is skipped,
+// each by name: on a slow machine all of them would take too long.
+func RunBefore(t *testing.T, opts lab.Options, files, others []string, within time.Duration) {
+	late := map[string]time.Time{}
+	for _, f := range others {
+		late[strings.TrimSuffix(filepath.Base(f), ".txtar")] = time.Now().Add(within)
+	}
+	run(t, opts, nil, append(longFirst(files, os.ReadFile), longFirst(others, os.ReadFile)...), late)
+}
+
+// run runs scripts in this order; those that have a time are skipped after it.
+func run(t *testing.T, opts lab.Options, some func(change string) bool, files []string, late map[string]time.Time) {
 	opts.LittleGC = true
 	cmds := map[string]func(*testscript.TestScript, bool, []string){}
 	for name, c := range commands() {
@@ -29,11 +45,11 @@ func RunChanges(t *testing.T, opts lab.Options, some func(change string) bool, f
 			ts.Value(stateKey{}).(*state).run(ts, c, neg, args)
 		}
 	}
-	all := &suite{script: script{t, newTurns()}}
+	all := &suite{script: script{t, newTurns()}, late: late}
 	defer all.running.Wait()
 	deadline, _ := t.Deadline()
 	testscript.RunT(all, testscript.Params{
-		Files:     longFirst(files, os.ReadFile),
+		Files:     files,
 		Deadline:  deadline,
 		Cmds:      cmds,
 		Condition: func(name string) (bool, error) { return condition(opts, some, name) },

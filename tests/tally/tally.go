@@ -15,7 +15,7 @@ import (
 // counts are tests, subtests included. A package that fails without a failed test
 // (it does not build, panics, or runs out of time) counts as one that failed.
 type counts struct {
-	passed, failed int
+	passed, failed, skipped int
 	// failures has a line for each that failed, but not for tests whose subtests did:
 	// package, name and why.
 	failures []string
@@ -34,11 +34,18 @@ const timeOver = " when the time was over"
 func (c *counts) add(d counts) {
 	c.passed += d.passed
 	c.failed += d.failed
+	c.skipped += d.skipped
 	c.failures = append(c.failures, d.failures...)
 	c.cpu += d.cpu
 }
 
-func (c counts) String() string { return fmt.Sprintf("%d passed, %d failed", c.passed, c.failed) }
+func (c counts) String() string {
+	said := fmt.Sprintf("%d passed, %d failed", c.passed, c.failed)
+	if c.skipped > 0 {
+		said += fmt.Sprintf(", %d skipped", c.skipped)
+	}
+	return said
+}
 
 // event is a line of `go test -json` (cmd/test2json); ImportPath is that of the
 // build events.
@@ -147,6 +154,9 @@ func (c *counts) end(e event, out io.Writer, verbose bool, said *strings.Builder
 			c.failures = append(c.failures, strings.TrimSpace(name+" "+reason(text)))
 		}
 		fmt.Fprint(out, text)
+	case e.Action == "skip":
+		c.skipped++
+		fmt.Fprintf(out, "--- SKIP: %s %s%s\n", e.Package, e.Test, why(text))
 	case e.Action == "pass":
 		c.passed++
 		if verbose {
@@ -158,6 +168,7 @@ func (c *counts) end(e event, out io.Writer, verbose bool, said *strings.Builder
 var (
 	scenarioFails = regexp.MustCompile(`(?m)^ *FAIL: .*$`)
 	testSays      = regexp.MustCompile(`(?m)^ *[a-z0-9_]+_test\.go:\d+: .*$`)
+	anySays       = regexp.MustCompile(`(?m)^ *[a-z0-9_]+\.go:\d+: .*$`)
 )
 
 // reason is the line of a failed test's output that most probably says why: the failed
@@ -175,6 +186,15 @@ func reason(text string) string {
 		why = why[:long/2] + " ... " + why[len(why)-long/2:]
 	}
 	return why
+}
+
+// why is what a test said that was skipped.
+func why(text string) string {
+	_, said, found := strings.Cut(strings.TrimSpace(anySays.FindString(text)), ": ")
+	if !found {
+		return ""
+	}
+	return ": " + said
 }
 
 // costs is how a scenario says what the processors did for its lab.

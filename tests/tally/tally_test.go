@@ -70,6 +70,25 @@ func TestTallySaysWhatAScenarioCosts(t *testing.T) {
 	}
 }
 
+// What is skipped is named, and counted as nothing else.
+func TestTallySaysWhatIsSkipped(t *testing.T) {
+	const stream = `{"Action":"output","Package":"a","Test":"TestScenarios/names","Output":"    turns.go:122: left out: it is late\n"}
+{"Action":"output","Package":"a","Test":"TestScenarios/names","Output":"--- SKIP: TestScenarios/names (0.00s)\n"}
+{"Action":"skip","Package":"a","Test":"TestScenarios/names","Elapsed":0}
+`
+	var out strings.Builder
+	c, err := tally(strings.NewReader(stream), &out, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "--- SKIP: a TestScenarios/names: left out: it is late\n"; out.String() != want {
+		t.Errorf("printed %q, want %q", out.String(), want)
+	}
+	if want := "0 passed, 0 failed, 1 skipped"; c.String() != want {
+		t.Errorf("counted %q, want %q", c, want)
+	}
+}
+
 // What go test says where the time is over has no end of a test, and is of the one that said something last.
 const timedOut = `{"Action":"output","Package":"e","Test":"TestSlow/part","Output":"> host2 docker rm -f site\n"}
 {"Action":"output","Package":"e","Test":"TestSlow/part","Output":"panic: test timed out after 15m0s\n"}

@@ -54,18 +54,26 @@ func used() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
+// epoch is any moment before.
+var epoch = time.Now()
+
 // leisure is which of both a process has.
 type leisure struct {
 	all, one func() // processors
 
 	runs  atomic.Bool // somebody looks
 	rests atomic.Bool
-	last  atomic.Int64 // that it was busy, in Unix nanoseconds
+	last  atomic.Int64 // that it was busy: how long after epoch, whatever the clock is set to meanwhile
 	mu    sync.Mutex   // of who calls all or one
 }
 
+// since is for how long it was not busy.
+func (l *leisure) since(now time.Time) time.Duration {
+	return now.Sub(epoch) - time.Duration(l.last.Load())
+}
+
 func (l *leisure) begin(now time.Time) {
-	l.last.Store(now.UnixNano())
+	l.last.Store(int64(now.Sub(epoch)))
 	l.runs.Store(true)
 }
 
@@ -75,7 +83,7 @@ func (l *leisure) end() {
 }
 
 func (l *leisure) busy(now time.Time) {
-	l.last.Store(now.UnixNano())
+	l.last.Store(int64(now.Sub(epoch)))
 	if l.runs.Load() && l.rests.Load() {
 		go l.set(false) // it may wait for the garbage collector
 	}
@@ -85,7 +93,7 @@ func (l *leisure) busy(now time.Time) {
 func (l *leisure) look(now time.Time, spent time.Duration) {
 	if spent > much {
 		l.busy(now)
-	} else if now.Sub(time.Unix(0, l.last.Load())) >= quiet {
+	} else if l.since(now) >= quiet {
 		l.set(true)
 	}
 }
@@ -94,7 +102,7 @@ func (l *leisure) set(rest bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// Who became busy while this one waited is not to be put to rest.
-	if rest && time.Since(time.Unix(0, l.last.Load())) < quiet/2 || rest == l.rests.Load() {
+	if rest && l.since(time.Now()) < quiet/2 || rest == l.rests.Load() {
 		return
 	}
 	l.rests.Store(rest)
@@ -104,7 +112,7 @@ func (l *leisure) set(rest bool) {
 		l.all()
 	}
 	// Who became busy just before did not see that it rests.
-	if rest && time.Since(time.Unix(0, l.last.Load())) < quiet/2 {
+	if rest && l.since(time.Now()) < quiet/2 {
 		l.rests.Store(false)
 		l.all()
 	}

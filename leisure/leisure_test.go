@@ -4,6 +4,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 )
 
 // TestLeisure: after ten seconds without work one processor is enough, and who waits has all again at once, as has a process that
@@ -59,7 +60,7 @@ func TestBusyMeanwhile(t *testing.T) {
 		l := leisure{all: func() { one = false }}
 		l.one = func() {
 			one = true
-			l.last.Store(time.Now().UnixNano()) // as busy does first, and then sees no rest yet
+			l.last.Store(int64(time.Since(epoch))) // as busy does first, and then sees no rest yet
 		}
 		l.begin(time.Now())
 		time.Sleep(quiet)
@@ -68,4 +69,28 @@ func TestBusyMeanwhile(t *testing.T) {
 			t.Error("it rests, and somebody waits")
 		}
 	})
+}
+
+// TestClockSet: a clock that is set meanwhile has nobody rest earlier, or later.
+func TestClockSet(t *testing.T) {
+	for _, by := range []time.Duration{-24 * time.Hour, 24 * time.Hour} {
+		for _, long := range []bool{false, true} {
+			one := false
+			l := leisure{all: func() { one = false }, one: func() { one = true }}
+			began := time.Now()
+			if long { // else it was busy a moment ago
+				began = began.Add(-quiet)
+			}
+			l.begin(began)
+			if l.look(set(time.Now(), by), 0); one != long {
+				t.Errorf("ten seconds over: %t, and the clock set by %v, it rests: %t", long, by, one)
+			}
+		}
+	}
+}
+
+// set is a time as a clock says it that was set by whole seconds since the process began: the monotonic reading is as it was.
+func set(t time.Time, by time.Duration) time.Time {
+	*(*uint64)(unsafe.Pointer(&t)) += uint64(by/time.Second) << 30
+	return t
 }

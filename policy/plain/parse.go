@@ -226,7 +226,7 @@ func Misspelt(labels map[string]string) error {
 	known := []string{FromLabel, ToLabel, OpenLabel, policy.PortsLabel, exposeLabel}
 	var errs []error
 	for _, label := range slices.Sorted(maps.Keys(labels)) {
-		low := strings.ToLower(label)
+		low := strings.ToLower(strings.TrimSpace(label))
 		if strings.HasPrefix(low, ours) && !strings.HasPrefix(low, foreign) && !slices.Contains(known, label) {
 			errs = append(errs, fmt.Errorf("label %.80q: a container has none of that name; there are %s", label, strings.Join(known, ", ")))
 		}

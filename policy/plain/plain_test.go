@@ -242,7 +242,7 @@ func TestMisspelt(t *testing.T) {
 	if err := Misspelt(good); err != nil {
 		t.Error(err)
 	}
-	for _, label := range []string{"grapevine.form", "grapevine.From", "GRAPEVINE.to", "grapevine.client", "grapevine."} {
+	for _, label := range []string{"grapevine.form", "grapevine.From", "GRAPEVINE.to", "grapevine.client", "grapevine.", " grapevine.from", "grapevine.to\n"} {
 		if err := Misspelt(map[string]string{label: "none"}); err == nil || !strings.Contains(err.Error(), "there are grapevine.from, grapevine.to") {
 			t.Errorf("%s: %v", label, err)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/grapevine-net/grapevine/host/link/linktest"
 	"github.com/grapevine-net/grapevine/host/ovs/ovstest"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
+	"github.com/grapevine-net/grapevine/tests/turns"
 )
 
 // TestKilledBetweenWrites: while a container sends to an address, the address changes
@@ -130,9 +131,11 @@ type change struct {
 	before, after string
 }
 
-// changed makes a change as often as it has writes, with the agent killed before each of them, and once whole.
+// changed makes a change as often as it has writes, with the agent killed before each of them, and once whole. A run of all tests
+// has a third of the writes.
 func (h *host) changed(traffic *traffic, c change) {
-	for n := 0; ; n++ {
+	from, step := turns.Every(3)
+	for n := from; ; n += step {
 		h.in = c.from
 		h.apply()
 		traffic.await(c.before)

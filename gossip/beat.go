@@ -102,7 +102,7 @@ func (b *beater) loop(ctx context.Context) {
 			if next, beaten = next.Add(every), now; turned || slow || next.Before(now) {
 				next = now.Add(b.cfg.again(every))
 			}
-			b.spreader.pace.beat(b.cfg.Pulse != nil, turned)
+			b.spreader.pace.beat(b.cfg.atMoment(b.cfg.Timing.Probe), turned)
 		}
 		before = silent
 		b.meeter.absent(absent, b.watch.unheard(), now)

@@ -79,7 +79,7 @@ func (c *comparer) ask(peers int) {
 // compareLoop sends a summary to a random peer about once a second, and to a few
 // more when asked: a packet of a hundred bytes, answered only if they differ.
 func (c *comparer) compareLoop(ctx context.Context) {
-	t := time.NewTimer(c.cfg.again(jitter(c.cfg.Timing.Digest)))
+	t := time.NewTimer(c.cfg.anew(c.cfg.Timing.Digest))
 	defer t.Stop()
 	for {
 		peers := 1
@@ -87,7 +87,7 @@ func (c *comparer) compareLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			t.Reset(c.cfg.again(jitter(c.cfg.Timing.Digest)))
+			t.Reset(c.cfg.anew(c.cfg.Timing.Digest))
 		case peers = <-c.spread:
 		}
 		nodes := c.roster.pick(peers)

@@ -170,6 +170,23 @@ func (c *Config) again(d time.Duration) time.Duration {
 	return c.Pulse(d)
 }
 
+// anew is again for what all hosts do at times of their own: some of d, at random, where no pulse has them apart.
+func (c *Config) anew(d time.Duration) time.Duration {
+	if c.Pulse == nil {
+		return jitter(d)
+	}
+	return c.Pulse(d)
+}
+
+// atMoment reports whether the host is at one of the moments, or just behind one, at which it does what is done again in d.
+func (c *Config) atMoment(d time.Duration) bool {
+	if c.Pulse == nil {
+		return false
+	}
+	late := d - c.Pulse(d)
+	return late >= 0 && late < d/50
+}
+
 func isHex(s string) bool {
 	for _, c := range s {
 		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {

@@ -71,7 +71,7 @@ func (d *dialer) loop(ctx context.Context) {
 			d.mu.Unlock()
 			again = true
 		case <-t.C:
-			t.Reset(d.cfg.again(jitter(d.cfg.Timing.Rejoin)))
+			t.Reset(d.cfg.anew(d.cfg.Timing.Rejoin))
 		}
 		if !busy {
 			busy, again = round(), false

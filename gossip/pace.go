@@ -74,21 +74,21 @@ func (p *pace) hurryLocked() {
 
 // beat is called when this host has beaten. What memberlist has to spread of its own, as a suspicion, of which it tells nobody, waits
 // no longer than that. If the host keeps to a pulse memberlist's probes and its long rounds, which are as far apart as beats or a multiple
-// of that, come just behind beats from then on: the processor is awake then. anew: the next beat is not as far from this one as
-// later ones are from each other.
-func (p *pace) beat(pulse, anew bool) {
+// of that, come just behind beats from then on: the processor is awake then. moment: this beat is at a moment of the pulse; anew: the
+// next beat is not as far from this one as later ones are from each other.
+func (p *pace) beat(moment, anew bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.own != nil && p.own.NumQueued() > 0 {
 		p.hurryLocked()
 	}
-	if !pulse {
-		return
-	}
 	if anew {
 		if time.Since(p.set) > alignAgain*p.probe { // a host that turns all the time would never probe
 			p.probed, p.step = false, false
 		}
+		return
+	}
+	if !moment { // somebody had to be told of something
 		return
 	}
 	if p.probes != nil && !p.probed {

@@ -141,7 +141,7 @@ func TestAtRest(t *testing.T) {
 		for i, s := range senders {
 			s.mu.Lock()
 			moments := map[time.Duration]bool{}
-			own, packets := 0, 0
+			own, strays, packets := 0, 0, 0
 			for _, at := range s.sent {
 				if at.Before(rest) {
 					continue
@@ -151,12 +151,19 @@ func TestAtRest(t *testing.T) {
 				if moments[since] {
 					continue
 				}
-				if moments[since] = true; since%time.Second == phase(i) {
+				moments[since] = true
+				switch at := since % time.Second; {
+				case at == phase(i):
 					own++
+				case !slices.ContainsFunc([]int{0, 1, 2}, func(other int) bool { return at == phase(other)+delay }):
+					strays++
 				}
 			}
 			s.mu.Unlock()
 			t.Logf("host %d sends %d packets in a minute at %d moments, %d of them its own", i, packets, len(moments), own)
+			if strays > 0 { // neither at its own moment nor asked at another host's
+				t.Errorf("host %d sends something at %d other moments of the minute", i, strays)
+			}
 			// Of packets: two beats, a comparison, a probe, and what others' probes are answered by, each second.
 			if packets > 60*6 || len(moments) > 60*4 || own > 61 {
 				t.Errorf("host %d sends %d packets in a minute at %d moments, %d of them its own", i, packets, len(moments), own)

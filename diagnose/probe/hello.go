@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -66,23 +65,20 @@ func decodeHelloBody(b []byte) (h paths.Hello, ok bool) {
 // smallHello is the size of the frame that says hello beside the large one: what a sealed hello has, and its count.
 const smallHello = sealedSize + countSize
 
-// Hellos sends and hears hellos on the gateway port. Its methods are called by one goroutine;
-// what is heard comes from another.
+// Hellos sends and hears hellos on the gateway port. Its methods are called by one goroutine.
 type Hellos struct {
 	device string
-	take   func(paths.Hello)
 
 	seals  seals
-	frames *frames
+	frames *waiting
 	index  int
 	mtu    int
 	said   map[string]uint32 // small ones, by host
-	work   sync.WaitGroup
 }
 
-// NewHellos returns Hellos on a device, which need not be there. take must not block.
-func NewHellos(device string, take func(paths.Hello)) *Hellos {
-	return &Hellos{device: device, take: take, said: map[string]uint32{}}
+// NewHellos returns Hellos on a device, which need not be there.
+func NewHellos(device string) *Hellos {
+	return &Hellos{device: device, said: map[string]uint32{}}
 }
 
 // Ready reports whether hellos can be sent and heard, and opens what is needed; anew: not until
@@ -98,19 +94,24 @@ func (h *Hellos) Ready() (anew bool, err error) {
 		return false, nil
 	}
 	h.Close()
-	f, err := listen(h.device)
+	f, err := wait(h.device)
 	if err != nil {
 		return false, err
 	}
 	h.frames, h.index = f, dev.Index
-	h.work.Go(func() {
-		f.all(func(b []byte) {
-			if hello, ok := h.seals.read(b); ok {
-				h.take(hello)
-			}
-		})
-	})
 	return true, nil
+}
+
+// Hear hands on what has come since it was called last, and when that came.
+func (h *Hellos) Hear(take func(paths.Hello, time.Time)) {
+	if h.frames == nil {
+		return
+	}
+	h.frames.all(func(b []byte, came time.Time) {
+		if hello, ok := h.seals.read(b); ok {
+			take(hello, came)
+		}
+	})
 }
 
 // Know tells who says hello, and by what that is sealed. Until then nobody is heard.
@@ -127,7 +128,6 @@ func (h *Hellos) Know(r Ring) {
 func (h *Hellos) Close() {
 	h.frames.close()
 	h.frames = nil
-	h.work.Wait()
 }
 
 // Say says hello to a host, at that VTEP, in a small frame and in one as large as a container's
@@ -156,19 +156,4 @@ func (h *Hellos) Say(to string, vtep netip.Addr, hello paths.Hello) error {
 		}
 	}
 	return nil
-}
-
-// all hands on the payloads of frames, until close.
-func (f *frames) all(take func([]byte)) {
-	buf := make([]byte, ethernet+largest)
-	for {
-		n, err := f.file.Read(buf)
-		switch {
-		case errors.Is(err, unix.ENETDOWN): // told once; it may come up again
-		case err != nil:
-			return
-		case n > ethernet:
-			take(buf[ethernet:n])
-		}
-	}
 }

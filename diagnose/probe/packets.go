@@ -126,15 +126,24 @@ func listen(device string) (*frames, error) {
 	if !dev.Up {
 		return nil, fmt.Errorf("the gateway port %s is down", device)
 	}
+	fd, err := open(dev)
+	if err != nil {
+		return nil, err
+	}
+	return &frames{os.NewFile(uintptr(fd), device), dev.MAC}, nil
+}
+
+// open opens a packet socket for probes.
+func open(dev link.Link) (int, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, int(bigEndian(pipeline.ProbeEtherType)))
 	if err != nil {
-		return nil, fmt.Errorf("open a packet socket on %s: %w", device, err)
+		return 0, fmt.Errorf("open a packet socket on %s: %w", dev.Name, err)
 	}
 	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: bigEndian(pipeline.ProbeEtherType), Ifindex: dev.Index}); err != nil {
 		_ = unix.Close(fd)
-		return nil, fmt.Errorf("listen on %s: %w", device, err)
+		return 0, fmt.Errorf("listen on %s: %w", dev.Name, err)
 	}
-	return &frames{os.NewFile(uintptr(fd), device), dev.MAC}, nil
+	return fd, nil
 }
 
 func bigEndian(v uint16) uint16 { return v<<8 | v>>8 }
@@ -143,11 +152,17 @@ const ethernet = 14
 
 // each hands on the probes' payloads, until close.
 func (f *frames) each(take func([]byte)) {
-	f.all(func(b []byte) {
-		if whole(b) {
-			take(b)
+	buf := make([]byte, ethernet+largest)
+	for {
+		n, err := f.file.Read(buf)
+		switch {
+		case errors.Is(err, unix.ENETDOWN): // told once; it may come up again
+		case err != nil:
+			return
+		case n > ethernet && whole(buf[ethernet:n]):
+			take(buf[ethernet:n])
 		}
-	})
+	}
 }
 
 // whole says whether the frame has the size that it claims.
@@ -157,9 +172,19 @@ func whole(b []byte) bool {
 }
 
 func (f *frames) send(to net.HardwareAddr, payload []byte) error {
-	frame := append(append([]byte{}, to...), f.mac...)
-	frame = append(frame, pipeline.ProbeEtherType>>8, pipeline.ProbeEtherType&0xff)
-	_, err := f.file.Write(append(frame, payload...))
+	_, err := f.file.Write(frame(f.mac, to, payload))
+	return unlessFull(err)
+}
+
+// frame is the frame of a probe.
+func frame(from, to net.HardwareAddr, payload []byte) []byte {
+	b := append(append(make([]byte, 0, ethernet+len(payload)), to...), from...)
+	b = append(b, pipeline.ProbeEtherType>>8, pipeline.ProbeEtherType&0xff)
+	return append(b, payload...)
+}
+
+// unlessFull is err, or nil where there was no room for a frame.
+func unlessFull(err error) error {
 	if errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.EAGAIN) {
 		return nil // as if lost
 	}

@@ -41,20 +41,15 @@ const (
 
 // Run says and hears hellos until ctx ends.
 func (p *Hellos) Run(ctx context.Context) error {
-	heard := make(chan paths.Hello, 4096) // more than come in a tick; what is too much is lost
-	hellos := probe.NewHellos(gateway.Port, func(h paths.Hello) {
-		select {
-		case heard <- h:
-		default:
-		}
-	})
+	hellos := probe.NewHellos(gateway.Port)
 	defer hellos.Close()
 	table, inside := paths.New(string(p.Self)), paths.NewInside(string(p.Self))
-	of := func(h paths.Hello) *paths.Table {
+	hear := func(h paths.Hello, came time.Time) {
 		if h.Inside {
-			return inside
+			inside.Hear(h, came)
+		} else {
+			table.Hear(h, came)
 		}
-		return table
 	}
 	var vteps map[string]cluster.Node
 	var greeted time.Time
@@ -62,19 +57,13 @@ func (p *Hellos) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case h := <-heard:
-			of(h).Hear(h, time.Now())
-			continue
 		case <-tick:
 			tick = pulse.After(helloTick)
 		}
+		hellos.Hear(hear) // they wait for this: that one comes wakes nobody
 		now := time.Now()
 		anew, err := hellos.Ready()
 		if anew || err != nil || now.Sub(last) > helloTick+deafAfter {
-			for len(heard) > 0 {
-				h := <-heard
-				of(h).Hear(h, now)
-			}
 			table.Forgive(now)
 			inside.Forgive(now)
 		}

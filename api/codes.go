@@ -104,6 +104,7 @@ const (
 	LabelsUntold       Code = "labels-untold"
 	NetworkUntold      Code = "network-untold"
 	NetworkNamesake    Code = "network-namesake"
+	NetworkRefused     Code = "network-refused"
 	PolicyUnenforced   Code = "policy-unenforced"
 	ConnectionsFull    Code = "connections-full"
 	PolicyUnread       Code = "policy-unread"
@@ -196,6 +197,7 @@ var Kinds = []Kind{
 	{LabelsUntold, Fault, "other hosts do not know the labels of a container, so policies do not apply as they are meant", "give it fewer or shorter ones"},
 	{NetworkUntold, Fault, "other hosts do not have a network of this one, since its name cannot be told", "remove it by its ID, and create it with a name of characters that can be printed"},
 	{NetworkNamesake, Fault, "a network of the cluster is not on this host, since its Docker has another one of that name", "remove that one, and the cluster's comes by itself; or make one of the two anew under another name"},
+	{NetworkRefused, Fault, "a network of the cluster is not on this host, since its Docker does not make it: an engine before 28.0 makes none without IPv4", "mend what `status` says that Docker says, and the network comes by itself; or create it as all hosts' Docker can make it"},
 	{PolicyUnenforced, Fault, "a host does not enforce the cluster's policies", "upgrade its agent; `grapevine status` there says what its switch lacks"},
 	{ConnectionsFull, Fault, "containers that policies are about have as many connections as this host has room for: some, or all of them, begin no more", "find out who opens so many: `grapevine traffic`; more room: `sysctl net.netfilter.nf_conntrack_max`, of which half is for these"},
 	{PolicyUnread, Fault, "this host does not understand a part of a policy, of a newer agent, or a label of a container, and denies it", "upgrade this host's agent, or mend the label"},

@@ -24,6 +24,11 @@ func (d *Driver) Namesakes() []Namesake {
 	return d.mirror.Namesakes()
 }
 
+// Refused returns them as they were at the last look. It waits for nothing.
+func (d *Driver) Refused() []Refused {
+	return d.mirror.Refused()
+}
+
 // Borrowers returns them as they were at the last look. It waits for nothing.
 func (d *Driver) Borrowers() []Borrower {
 	return d.mirror.Borrowers()

@@ -27,7 +27,8 @@ type applier struct {
 	withdrawn bool              // the host is leaving: the watcher rests
 	// Since when changes in Docker are wanted, by ID or name, at the last look and at this one.
 	waited, waiting map[string]time.Time
-	answers         time.Duration // how long Docker took to list what it has
+	answers         time.Duration      // how long Docker took to list what it has
+	refused         map[string]Refused // what Docker has refused to make at the last look, by name
 }
 
 // apply does what a plan says, and goes on after failures. Adopting and learning come first
@@ -75,7 +76,12 @@ func (d *applier) apply(ctx context.Context, p plan) (more bool, err error) {
 			d.remade[n.Name] = p.remade[n.ID]
 		}
 	}
+	refused := map[string]Refused{}
+	defer func() { d.refused = refused }()
 	for _, n := range p.create {
+		if r, was := d.refused[n.Name]; was {
+			refused[n.Name] = r
+		}
 		if d.core.justRemoved(n.Name) {
 			continue
 		}
@@ -83,7 +89,12 @@ func (d *applier) apply(ctx context.Context, p plan) (more bool, err error) {
 		if alone && d.visited(d.core.docker.Newcomers) {
 			continue
 		}
-		errs = append(errs, d.createInDocker(ctx, n, alone))
+		err := d.createInDocker(ctx, n, alone)
+		delete(refused, n.Name)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("make network %s of the cluster here: %w", n.Name, err))
+			refused[n.Name] = d.refusal(n.Name, err)
+		}
 	}
 	return false, errors.Join(errs...)
 }
@@ -250,7 +261,7 @@ func (d *applier) createInDocker(ctx context.Context, n docker.Network, alone bo
 		d.core.again = true
 	case errors.Is(err, docker.ErrConflict):
 	case err != nil:
-		return fmt.Errorf("make network %s of the cluster here: %w", n.Name, err)
+		return err
 	default:
 		d.core.cfg.Log.Info("network of the cluster is here too", "network", n.Name)
 	}

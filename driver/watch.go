@@ -37,6 +37,7 @@ type mirror struct {
 
 	untellable atomic.Pointer[[]string]   // for Untellable, by Docker's ID; the watcher's
 	namesakes  atomic.Pointer[[]Namesake] // for Namesakes; the watcher's
+	refused    atomic.Pointer[[]Refused]  // for Refused; the watcher's
 }
 
 // The watcher's pace.
@@ -214,9 +215,11 @@ func (d *mirror) look(ctx context.Context) (open bool, err error) {
 		d.namesakes.Store(&p.namesakes)
 		d.labels.unlabelled.Store(&p.unlabelled)
 		more, err := d.applier.apply(ctx, p)
-		if err != nil {
-			d.followSubnets(d.core.replica.Snapshot()) // what runs needs its routes, whatever fails elsewhere
-			return false, err
+		refused := d.applier.lasting()
+		d.refused.Store(&refused)
+		if err != nil { // which may be so for good; what runs needs its routes, and others the addresses of what has gone
+			d.followSubnets(d.core.replica.Snapshot())
+			return false, errors.Join(err, d.collect(v))
 		}
 		if !more {
 			break

@@ -288,3 +288,35 @@ func (h *host) announceVNID(name string, p netip.Prefix, v uint32) {
 	must(h.w.t, err)
 	must(h.w.t, h.PoolDone(p))
 }
+
+// TestPrefixesComeAround: of small networks that come and go one after the other a host uses few prefixes again and again. Each that
+// had other hosts' shares leaves claims in the ring for good.
+func TestPrefixesComeAround(t *testing.T) {
+	w := newWorld(t, 2)
+	for _, h := range w.hosts {
+		h.stockUp(ctx)
+		w.spread()
+	}
+	h, o := w.hosts[0], w.hosts[1]
+	before := h.replica.Snapshot().Ring().Len()
+	const most = 1 << rounds
+	seen := map[netip.Prefix]bool{}
+	for i := range most + most/2 {
+		name := fmt.Sprintf("ci%d", i)
+		p := get(h.Prefix(ctx, 4, 28, 0))(t)
+		seen[p] = true
+		h.announce(name, p)
+		w.gossip(h, o)
+		addr := get(o.Address(ctx, p, anywhere, anyAddr))(t)
+		must(t, o.Release(addr))
+		w.gossip(o, h)
+		h.retire(name, p)
+		w.gossip(h, o)
+		must(t, o.homing.sendHome())
+		w.gossip(o, h)
+	}
+	claims := h.replica.Snapshot().Ring().Len() - before
+	if len(seen) > most+1 || claims > 2*len(seen) {
+		t.Errorf("%d prefixes were used, and left %d claims, where %d are enough", len(seen), claims, most)
+	}
+}

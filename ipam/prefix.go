@@ -169,9 +169,10 @@ func (a *prefixes) reservePrefix(in room, bits, hostBits int) (netip.Prefix, err
 	return p, a.core.state.save(a.core.disk)
 }
 
-// rounds is, as a power of two, how many prefixes are used before one is used again: each
-// that was used leaves a claim or more in the ring, and IPv6 has prefixes without end.
-const rounds = 12
+// rounds is, as a power of two, how many prefixes are used before one is used again: each that was used leaves claims in the
+// ring for good (one for each share that other hosts had and gave back), and of small networks, and of IPv6, there are
+// prefixes without end. It is as many as a usual range has of usual networks, /22 of a /14.
+const rounds = 8
 
 // cursor is where the search for a prefix begins. a.mu is held.
 func (a *prefixes) cursor(free []netip.Prefix, bits int, cidr netip.Prefix) netip.Addr {

@@ -85,6 +85,9 @@ func condition(opts lab.Options, some func(string) bool, name string) (bool, err
 	if change, is := strings.CutPrefix(name, "change:"); is {
 		return some == nil || some(change), nil
 	}
+	if name == "userspace" { // which datapath of Open vSwitch's the hosts have: kernels of their own have the module
+		return opts.Kind != lab.UML && !lab.InGuest(), nil
+	}
 	if name == "netem" { // whether kernels can delay packets: Debian's User-Mode Linux can
 		return opts.Kind == lab.UML || hostlink.CanLag() == nil, nil
 	}

@@ -166,7 +166,10 @@ var runsOn = regexp.MustCompile(`(?m)^ *grapevine (agent|ui)`)
 // page is the one of these that a document may have among commands that end.
 var page = regexp.MustCompile(`(?m)^ *grapevine ui\b`)
 
-// examples HOST COMMAND...: run the examples that `grapevine COMMAND --help` has.
+// goish is how Go prints lists, maps and mistakes in a format, which is nothing to show people.
+var goish = regexp.MustCompile(`\[[\w.:/-]+( [\w.:/-]+)+\]|map\[|%![a-zA-Z(]`)
+
+// examples HOST COMMAND...: run the examples that `grapevine COMMAND --help` has; what they print is for people.
 func examples(ctx context.Context, s *state, args []string) (string, error) {
 	if len(args) < 2 {
 		return "", usageError("usage: examples HOST COMMAND...")
@@ -187,6 +190,9 @@ func examples(ctx context.Context, s *state, args []string) (string, error) {
 		said.WriteString(out)
 		if err != nil {
 			return said.String(), fmt.Errorf("the examples of grapevine %s: %w", verb, err)
+		}
+		if found := goish.FindString(out); found != "" && verb != "report" { // which has logs
+			return said.String(), fmt.Errorf("the examples of grapevine %s print %s, which is Go's", verb, found)
 		}
 	}
 	return said.String(), nil

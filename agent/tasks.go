@@ -94,7 +94,7 @@ func (a *Agent) tasks() []Task {
 		{Name: "rival", Run: a.plane.WatchRival},
 		{Name: "forwarding", Doctor: "underlay",
 			Problems: func(_ context.Context, l look) []api.Problem {
-				return slices.Concat(watch.ForwardingOff(a.underlay.Interface), watch.IPv6Off(a.underlay.Interface, a.self(), l.snap), watch.IPv6Narrow(a.wire().MTU, l.snap))
+				return slices.Concat(watch.InVRF(a.underlay.Interface), watch.ForwardingOff(a.underlay.Interface), watch.IPv6Off(a.underlay.Interface, a.self(), l.snap), watch.IPv6Narrow(a.wire().MTU, l.snap))
 			}},
 		{Name: "firewall", Run: a.firewall.Run,
 			Problems: func(_ context.Context, l look) []api.Problem { return a.firewall.Problems(l.nodes) }},

@@ -53,6 +53,7 @@ const (
 	HostSilent      Code = "host-silent"
 	HostDoubtful    Code = "host-doubtful"
 	UnderlayCut     Code = "underlay-cut"
+	UnderlayVRF     Code = "underlay-vrf"
 	GossipTCP       Code = "gossip-tcp"
 	GossipUDP       Code = "gossip-udp"
 	EncapLost       Code = "encap-lost"
@@ -146,6 +147,7 @@ var Kinds = []Kind{
 	{HostSilent, Fault, "a host does not answer", "start it, or open the port; only if it is gone for good: `grapevine forget` it"},
 	{HostDoubtful, Warning, "a host does not answer just now", "wait some seconds, until it is known which"},
 	{UnderlayCut, Fault, "this host itself is cut off from all others", "mend its own network: cable, address, switch"},
+	{UnderlayVRF, Fault, "the underlay's interface is in a VRF: what goes to other hosts is led by the main routing table, and finds no way there", "take it out of the VRF, or choose another interface (GRAPEVINE_ADVERTISE)"},
 	{GossipTCP, Fault, "gossip's TCP port does not pass to a host", "let TCP 7947 pass between the two, both ways"},
 	{GossipUDP, Warning, "gossip's UDP port does not pass to a host", "let UDP 7947 pass between the two, both ways"},
 	{EncapLost, Fault, "containers' packets are lost between this host and another", "let UDP pass to the port of VXLAN or Geneve, or GRE, between the two, both ways (`grapevine status` names it); `grapevine doctor` says where they end"},

@@ -11,6 +11,7 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/api/words"
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/host/link"
 )
 
 // ForwardingOff says that packets which come in at the underlay's interface are not passed
@@ -26,6 +27,20 @@ func ForwardingOff(dev string) []api.Problem {
 		Code: api.ForwardingOff,
 		What: fmt.Sprintf("this host passes on nothing that comes in at %s (net.ipv4.conf.%s.forwarding is 0): ports that containers publish are not reached there, and containers get no answers from outside", dev, dev),
 		Do:   fmt.Sprintf("sysctl -w net.ipv4.conf.%s.forwarding=1, and see what of /etc/sysctl.d turns it off", dev),
+	}}
+}
+
+// InVRF says that the underlay's interface was put into a VRF. It has its routes there; the kernel leads VXLAN, and the agent's
+// own packets, by the main table.
+func InVRF(dev string) []api.Problem {
+	vrf := link.VRF(dev)
+	if vrf == "" {
+		return nil
+	}
+	return []api.Problem{{
+		Code: api.UnderlayVRF,
+		What: fmt.Sprintf("%s, by which this host reaches the others, is in the VRF %s: what containers and the agent send is led by the main routing table, and not by that of the VRF", dev, vrf),
+		Do:   fmt.Sprintf("ip link set %s nomaster, and its routes again; or set GRAPEVINE_ADVERTISE to an address of an interface that is in none", dev),
 	}}
 }
 

@@ -127,6 +127,19 @@ func fromNetlink(l netlink.Link) Link {
 	return Link{Name: a.Name, Index: a.Index, MAC: a.HardwareAddr, MTU: a.MTU, Up: a.Flags&net.FlagUp != 0, Alias: a.Alias, Kind: l.Type()}
 }
 
+// VRF is the name of the VRF that an interface is in, "" if it is in none.
+func VRF(name string) string {
+	l, err := netlink.LinkByName(name)
+	if err != nil || l.Attrs().MasterIndex == 0 {
+		return ""
+	}
+	master, err := netlink.LinkByIndex(l.Attrs().MasterIndex)
+	if err != nil || master.Type() != "vrf" {
+		return ""
+	}
+	return master.Attrs().Name
+}
+
 // Name is the name of the interface of that index, "" if there is none.
 func Name(index int) string {
 	l, err := netlink.LinkByIndex(index)

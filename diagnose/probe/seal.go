@@ -1,12 +1,14 @@
 package probe
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/grapevine-net/grapevine/diagnose/paths"
@@ -57,12 +59,15 @@ type heardOf struct {
 func (s *seals) know(r Ring) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ring, s.keys = r, nil
-	for _, k := range r.Keys {
-		mac := hmac.New(sha256.New, k)
-		mac.Write([]byte("grapevine says hello"))
-		s.keys = append(s.keys, mac.Sum(nil))
+	if !slices.EqualFunc(s.ring.Keys, r.Keys, bytes.Equal) {
+		s.keys = nil
+		for _, k := range r.Keys {
+			mac := hmac.New(sha256.New, k)
+			mac.Write([]byte("grapevine says hello"))
+			s.keys = append(s.keys, mac.Sum(nil))
+		}
 	}
+	s.ring = r
 	heard := map[string]*heardOf{}
 	for id, run := range r.Peers {
 		if h := s.heard[id]; h != nil && h.run == run {

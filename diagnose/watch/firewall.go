@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -88,7 +87,7 @@ func (w *Firewall) subjects() string {
 // where it does not, as with legacy tables.
 func firewallPrint(generations *nat.Generations) string {
 	for _, file := range []string{"/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"} {
-		if text, _ := os.ReadFile(file); len(bytes.TrimSpace(text)) > 0 { // absent: no such tables
+		if text, _ := link.ReadAgain(file); len(bytes.TrimSpace(text)) > 0 { // absent: no such tables
 			return time.Now().String()
 		}
 	}

@@ -77,7 +77,12 @@ type Moves struct {
 // Run returns ErrMoved when the underlay has changed. A host without one (a NIC
 // that is down, a lease that is over) keeps the one it had: it may come back.
 func (w Moves) Run(ctx context.Context) error {
+	news := link.NewNews(link.LinkChange, link.AddrChange, link.RouteChange)
+	defer news.Close()
 	return every(ctx, lookAtUnderlay, func() error {
+		if !news.Any(time.Now()) {
+			return nil
+		}
 		now, err := findUnderlay(w.Settings)
 		if err != nil || now == w.Underlay || stays(w.Settings, w.Underlay, now) {
 			return nil //nolint:nilerr // none now: the one that was stays

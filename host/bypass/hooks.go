@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/nft"
 )
 
@@ -122,14 +123,14 @@ func listed(conn *nft.Conn, rules *nft.Ruleset) error {
 // looked at elsewhere, or does nothing to these packets, but for SELinux and Smack. So it matters whether there is any module
 // that is not Linux's own.
 func withoutList() error {
-	systems, err := os.ReadFile("/proc/filesystems")
+	systems, err := link.ReadAgain("/proc/filesystems")
 	if err != nil {
 		return fmt.Errorf("look for SELinux and Smack: %w", err)
 	}
 	if err := labels(systems); err != nil {
 		return err
 	}
-	modules, err := os.ReadFile("/proc/modules")
+	modules, err := link.ReadAgain("/proc/modules")
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Stat("/proc/sys/kernel/modprobe"); errors.Is(err, fs.ErrNotExist) {
 			return nil // it can load none

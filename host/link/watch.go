@@ -75,13 +75,24 @@ const watchRoom = 1 << 20
 // OpenWatch subscribes to changes of the calling thread's namespace. From then on nothing is
 // lost: look at what there is after it, then Run. The caller closes it.
 func OpenWatch(kinds ...Kind) (*Watch, error) {
+	fd, err := subscribe(kinds, watchRoom)
+	if err != nil {
+		return nil, err
+	}
+	w := &Watch{file: os.NewFile(uintptr(fd), "rtnetlink"), kinds: kinds}
+	w.raw, err = w.file.SyscallConn()
+	return w, err
+}
+
+// subscribe returns a socket at which the kernel tells of changes, with so much room for them; 0: as much as it gives.
+func subscribe(kinds []Kind, room int) (int, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {
-		return nil, fmt.Errorf("watch the kernel's network: %w", err)
+		return 0, fmt.Errorf("watch the kernel's network: %w", err)
 	}
 	// Beyond net.core.rmem_max; who may not has less room, and hears of AnyChange sooner.
-	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, watchRoom) != nil {
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, watchRoom)
+	if room > 0 && unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, room) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, room)
 	}
 	err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 	for _, k := range kinds {
@@ -93,11 +104,9 @@ func OpenWatch(kinds ...Kind) (*Watch, error) {
 	}
 	if err != nil {
 		_ = unix.Close(fd)
-		return nil, fmt.Errorf("watch the kernel's network: %w", err)
+		return 0, fmt.Errorf("watch the kernel's network: %w", err)
 	}
-	w := &Watch{file: os.NewFile(uintptr(fd), "rtnetlink"), kinds: kinds}
-	w.raw, err = w.file.SyscallConn()
-	return w, err
+	return fd, nil
 }
 
 // Close ends Run.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 
@@ -96,7 +95,7 @@ func (g *Gateway) wrongSysctls(v6 bool) (list []string) {
 		all = append(all, forwarding6)
 	}
 	for _, s := range all {
-		have, err := os.ReadFile("/proc/sys/net/" + s.path)
+		have, err := link.ReadAgain("/proc/sys/net/" + s.path)
 		if text := string(bytes.TrimSpace(have)); err == nil && text != s.value {
 			list = append(list, fmt.Sprintf("net.%s is %s instead of %s", strings.ReplaceAll(s.path, "/", "."), text, s.value))
 		}

@@ -19,6 +19,7 @@ func (r *reconciler) settle(ctx context.Context, in *pipeline.Input, why reason)
 			r.log.Warn("connections that the fast path carries may end when policies change", "error", err)
 		}
 	}
+	in.GatewayBare = bare[pipeline.AtGateway]
 	if len(bare) == 0 {
 		return
 	}

@@ -36,6 +36,7 @@ const (
 	bpfProgGvEndpoint       = "gv_endpoint"
 	bpfProgGvEndpointJudged = "gv_endpoint_judged"
 	bpfProgGvGateway        = "gv_gateway"
+	bpfProgGvLeave          = "gv_leave"
 	bpfProgGvNoteLocal      = "gv_note_local"
 	bpfProgGvNoteTunnel     = "gv_note_tunnel"
 	bpfProgGvTunnel         = "gv_tunnel"
@@ -89,6 +90,7 @@ type bpfProgramSpecs struct {
 	GvEndpoint       *ebpf.ProgramSpec `ebpf:"gv_endpoint"`
 	GvEndpointJudged *ebpf.ProgramSpec `ebpf:"gv_endpoint_judged"`
 	GvGateway        *ebpf.ProgramSpec `ebpf:"gv_gateway"`
+	GvLeave          *ebpf.ProgramSpec `ebpf:"gv_leave"`
 	GvNoteLocal      *ebpf.ProgramSpec `ebpf:"gv_note_local"`
 	GvNoteTunnel     *ebpf.ProgramSpec `ebpf:"gv_note_tunnel"`
 	GvTunnel         *ebpf.ProgramSpec `ebpf:"gv_tunnel"`
@@ -197,6 +199,7 @@ type bpfPrograms struct {
 	GvEndpoint       *ebpf.Program `ebpf:"gv_endpoint"`
 	GvEndpointJudged *ebpf.Program `ebpf:"gv_endpoint_judged"`
 	GvGateway        *ebpf.Program `ebpf:"gv_gateway"`
+	GvLeave          *ebpf.Program `ebpf:"gv_leave"`
 	GvNoteLocal      *ebpf.Program `ebpf:"gv_note_local"`
 	GvNoteTunnel     *ebpf.Program `ebpf:"gv_note_tunnel"`
 	GvTunnel         *ebpf.Program `ebpf:"gv_tunnel"`
@@ -210,6 +213,7 @@ func (p *bpfPrograms) Close() error {
 		p.GvEndpoint,
 		p.GvEndpointJudged,
 		p.GvGateway,
+		p.GvLeave,
 		p.GvNoteLocal,
 		p.GvNoteTunnel,
 		p.GvTunnel,

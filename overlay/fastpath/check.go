@@ -41,5 +41,13 @@ func (p *Path) Lost() (names []string) {
 			names = append(names, name)
 		}
 	}
+	if l, err := link.Get(p.cfg.Gateway); p.noting != 0 && err == nil && uint32(l.Index) == p.noting {
+		if id, err := link.AttachedTC(l.Name, link.Ingress, noteLocalProgram); err == nil && id == 0 {
+			p.noting = lost
+			if !slices.Contains(names, l.Name) {
+				names = append(names, l.Name)
+			}
+		}
+	}
 	return names
 }

@@ -179,6 +179,7 @@ const (
 	heldDeliver = iota
 	heldEndpoint
 	heldUnderlay
+	heldLeave
 )
 
 // Withdraw makes nothing direct until a Widen that has begun after it, where it is only so while Config.Judge lets it.

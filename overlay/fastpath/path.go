@@ -62,6 +62,7 @@ type Path struct {
 	config   configValue       // as the last pass wants it
 	word     word              // as it is
 	attached map[string]uint32 // device name -> index of those with our program
+	noting   uint32            // index of the gateway's interface where what it is sent is noted
 	trouble  error
 	quiet    bool // nothing is to be noted
 	lull     lull
@@ -162,7 +163,7 @@ func (p *Path) unload() {
 		p.word.use(nil)
 		_ = p.objs.Close()
 	}
-	p.objs, p.tables, p.held, p.config, p.attached = nil, tables{}, nil, configValue{}, map[string]uint32{}
+	p.objs, p.tables, p.held, p.config, p.attached, p.noting = nil, tables{}, nil, configValue{}, map[string]uint32{}, 0
 	p.trouble, p.rests, p.deaf, p.ways = nil, nil, nil, ways{ports: map[portKey]uint32{}}
 }
 
@@ -316,6 +317,7 @@ func (p *Path) widen(in pipeline.Input) error {
 		}
 	}
 	if p.lull.over(in.Generation != 0, time.Now()) {
+		p.noting = 0
 		return errors.Join(p.cfg.unlisten(), p.tables.ungrant())
 	}
 	if in.Generation != 0 && time.Since(p.swept) >= sweepEvery {
@@ -444,8 +446,10 @@ func (p *Path) load() error {
 	if err := spec.LoadAndAssign(objs, &ebpf.CollectionOptions{MapReplacements: old}); err != nil {
 		return fmt.Errorf("load the fast path's programs (needs Linux 5.12 with CONFIG_BPF_SYSCALL, and CAP_BPF and CAP_NET_ADMIN): %w", err)
 	}
-	if err := objs.GvHeld.Put(uint32(heldDeliver), objs.GvDeliver); err != nil {
-		return errors.Join(fmt.Errorf("hold the program that delivers from the gateway: %w", err), objs.Close())
+	for slot, prog := range map[uint32]*ebpf.Program{heldDeliver: objs.GvDeliver, heldLeave: objs.GvLeave} {
+		if err := objs.GvHeld.Put(slot, prog); err != nil {
+			return errors.Join(fmt.Errorf("hold the programs that carry from and to the gateway: %w", err), objs.Close())
+		}
 	}
 	p.objs = objs
 	p.word.use(objs)

@@ -175,7 +175,7 @@ func (p *Path) Begin(rules map[uint32]bool) {
 
 // Settle makes ready to note what the switch lets through by rules, and returns the generation of those in force; 0: nothing is to
 // be noted, and of endpoints with rules nothing is carried. Bare are the endpoints at which nothing notes, and so nothing would take
-// marks off.
+// marks off, and pipeline.AtGateway if it is so at the gateway.
 func (p *Path) Settle(in pipeline.Input) (generation uint16, bare map[string]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,7 +202,7 @@ func (p *Path) Unsettle() {
 	p.quiet = true
 }
 
-// listen puts the programs that note where they belong, and returns the endpoints that have no such place.
+// listen puts the programs that note where they belong, and returns those, as Settle does, that have no such place.
 func (p *Path) listen(in pipeline.Input) (bare map[string]bool, err error) {
 	if p.tables.known.rules == nil {
 		if err := p.tables.readKnown(); err != nil {
@@ -233,6 +233,9 @@ func (p *Path) listen(in pipeline.Input) (bare map[string]bool, err error) {
 		}
 		p.attached[name] = index
 	}
+	if err := listenAtGateway(p, in, bare); err != nil {
+		return nil, err
+	}
 	if in.TunnelPort == 0 {
 		return bare, nil
 	}
@@ -247,6 +250,30 @@ func (p *Path) listen(in pipeline.Input) (bare map[string]bool, err error) {
 		p.attached[l.Name] = index
 	}
 	return bare, nil
+}
+
+// listenAtGateway is listen for the gateway.
+func listenAtGateway(p *Path, in pipeline.Input, bare map[string]bool) error {
+	if in.GatewayPort == 0 {
+		return nil
+	}
+	bare[pipeline.AtGateway] = true
+	if p.cfg.Gateway == "" {
+		return nil
+	}
+	l, err := link.Get(p.cfg.Gateway)
+	if err == nil && p.noting != uint32(l.Index) {
+		err = link.AttachTC(l.Name, link.Ingress, link.First, p.objs.GvNoteLocal, noteLocalProgram)
+	}
+	if errors.Is(err, link.ErrNotFound) {
+		return nil // Open vSwitch is making it anew
+	}
+	if err != nil {
+		return err
+	}
+	p.noting = uint32(l.Index)
+	delete(bare, pipeline.AtGateway)
+	return nil
 }
 
 // inFlight is for how long a packet that the flows of before have marked may be on its way.
@@ -283,6 +310,9 @@ func (c Config) unlisten() error {
 	errs := []error{err, link.DetachTC(c.Port, link.Egress, noteTunnelProgram)}
 	for name := range maps.Keys(present) {
 		errs = append(errs, link.DetachTC(name, link.Ingress, noteLocalProgram))
+	}
+	if c.Gateway != "" {
+		errs = append(errs, link.DetachTC(c.Gateway, link.Ingress, noteLocalProgram))
 	}
 	return errors.Join(errs...)
 }

@@ -33,6 +33,8 @@ type ruled struct {
 	flows      []pipeline.Flow
 	containers map[string]*linktest.NS
 	epoch      uint16
+	gateway    string   // its interface; none: it has none
+	callers    []uint32 // classes that may call b
 }
 
 func newRuled(t testing.TB) *ruled {
@@ -42,7 +44,7 @@ func newRuled(t testing.TB) *ruled {
 	}
 	must(t, b.Ensure(t.Context()))
 	must(t, b.IgnoreSequences(t.Context()))
-	r := &ruled{t: t, bridge: b, containers: map[string]*linktest.NS{}}
+	r := &ruled{t: t, bridge: b, containers: map[string]*linktest.NS{}, callers: []uint32{1}}
 	var specs []ovs.PortSpec
 	for i, e := range []string{"a", "b"} {
 		r.containers[e] = r.container(e, fmt.Sprintf("10.128.0.%d", 2+i), fmt.Sprintf("10.128.0.%d", 3-i))
@@ -95,7 +97,7 @@ func (r *ruled) container(e, addr, other string) *linktest.NS {
 func (r *ruled) agent() {
 	r.t.Helper()
 	name := func(prefix string) func(string) string { return func(id string) string { return prefix + id } }
-	r.path = New(Config{Tunnel: "none", TunnelMTU: "none", Prefix: "gh", Device: name("gh"), InnerPrefix: "gx", Inner: name("gx"), Port: "none"})
+	r.path = New(Config{Tunnel: "none", TunnelMTU: "none", Prefix: "gh", Device: name("gh"), InnerPrefix: "gx", Inner: name("gx"), Port: "none", Gateway: r.gateway})
 	must(r.t, r.path.Start(false))
 	r.t.Cleanup(func() { r.path.Close() })
 	r.compiler, r.flows = pipeline.Compiler{}, nil
@@ -105,13 +107,13 @@ func (r *ruled) agent() {
 func (r *ruled) enforce(killed string, ports ...pipeline.PortRange) {
 	r.t.Helper()
 	r.epoch++
-	r.in.Policy = pipeline.Policy{Classes: []pipeline.Class{{ID: 1, Addrs: r.in.Ports[0].Addrs}, {ID: 2, Addrs: r.in.Ports[1].Addrs}}}
+	r.in.Policy = pipeline.Policy{Classes: []pipeline.Class{{ID: 1, Addrs: r.in.Ports[0].Addrs}, {ID: 2, Addrs: r.in.Ports[1].Addrs}, {ID: 3, Ranges: prefixes("198.51.100.0/28")}}}
 	for _, p := range r.in.Ports {
 		r.in.Policy.Guards = append(r.in.Policy.Guards, pipeline.Guard{Endpoint: p.Endpoint, Addrs: p.Addrs, VNID: 5, Ingress: true, Egress: true, IngressEpoch: r.epoch, EgressEpoch: r.epoch})
 	}
 	if len(ports) > 0 {
 		r.in.Policy.Rules = []pipeline.PolicyRule{
-			{ID: 7, Direction: pipeline.Ingress, Priority: pipeline.PriorityNetworkPolicy, Action: pipeline.Accept, Subjects: []uint32{2}, Peers: []uint32{1}, Ports: ports, Label: "in", Slot: 1},
+			{ID: 7, Direction: pipeline.Ingress, Priority: pipeline.PriorityNetworkPolicy, Action: pipeline.Accept, Subjects: []uint32{2}, Peers: r.callers, Ports: ports, Label: "in", Slot: 1},
 			{ID: 8, Direction: pipeline.Egress, Priority: pipeline.PriorityNetworkPolicy, Action: pipeline.Accept, Subjects: []uint32{1}, AnyPeer: true, AnyPort: true, Label: "out", Slot: 2},
 		}
 	}
@@ -128,6 +130,7 @@ func (r *ruled) enforce(killed string, ports ...pipeline.PortRange) {
 	for i := range in.Ports {
 		in.Ports[i].Bare = bare[in.Ports[i].Endpoint]
 	}
+	in.GatewayBare = bare[pipeline.AtGateway]
 	if r.bare {
 		in.Generation = 0
 	}

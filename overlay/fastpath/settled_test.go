@@ -27,8 +27,9 @@ import (
 func TestAgreeSettled(t *testing.T) {
 	w := newJudges(t)
 	carried, noted, stopped, changed, killed, opened, over := 0, 0, 0, 0, 0, 0, 0
-	begun, edges, handed, refused, told := 0, 0, 0, 0, 0
+	begun, gated, edges, handed, refused, told := 0, 0, 0, 0, 0, 0
 	by := map[string]int{}
+	shares := map[bool][]uint32{} // of callers from outside
 	rapid.Check(t, func(t *rapid.T) {
 		in := inputs().Draw(t, "cluster")
 		rules(t, &in)
@@ -70,7 +71,7 @@ func TestAgreeSettled(t *testing.T) {
 				in = w.open(t, in)
 				opened++
 				continue
-			case 3:
+			case 3, 4:
 				if w.errs(t, in, tracked) {
 					told++
 				}
@@ -98,7 +99,14 @@ func TestAgreeSettled(t *testing.T) {
 					}
 					c = &connection{src: p.Src, dst: p.Dst, from: port(frame, 0), to: port(frame, 2), own: true, grants: true}
 					tracked[key] = c
-					begun++
+					if begun++; p.Gateway || got.Gateway {
+						gated++
+					}
+					var v ownValue
+					must(t, w.objs.GvOwn.Lookup(key.own(), &v))
+					if shares[p.Gateway] = append(shares[p.Gateway], v.Share); p.Gateway && v.Share != shares[true][0] {
+						t.Fatalf("%v has the share %d, and who came before from outside %d", p, v.Share, shares[true][0])
+					}
 				}
 				if c == nil {
 					t.Fatalf("%v is carried, and its connection is unknown", p)
@@ -123,10 +131,11 @@ func TestAgreeSettled(t *testing.T) {
 				} else if edge {
 					by95 = passed
 				}
-				if got != want || !(got.Gateway || edge || macs[6] == 3) || !by95.MatchString(trace) {
+				bare := got.Gateway && in.GatewayBare
+				if got != want || !(bare || edge || macs[6] == 3) || !by95.MatchString(trace) {
 					t.Fatalf("%v:\n%x\nis carried to %+v; the switch says %+v, %x\n%s", p, frame, got, want, macs, trace)
 				}
-				if !got.Gateway && !edge && binary.BigEndian.Uint16(macs[7:]) != in.Generation {
+				if !bare && !edge && binary.BigEndian.Uint16(macs[7:]) != in.Generation {
 					t.Fatalf("generation %d: %x", in.Generation, macs)
 				}
 				if !bytes.Equal(frame[12:], out[12:]) {
@@ -213,7 +222,7 @@ func TestAgreeSettled(t *testing.T) {
 			if want.Copies != "" {
 				continue // to all of a network: nothing is noted of that
 			}
-			if macs[6] == 3 && slices.ContainsFunc(in.Ports, func(port pipeline.Port) bool { return port.Bare && w.device[port.Endpoint] == want.Ifindex }) {
+			if macs[6] == 3 && (want.Gateway && in.GatewayBare || slices.ContainsFunc(in.Ports, func(port pipeline.Port) bool { return port.Bare && w.device[port.Endpoint] == want.Ifindex })) {
 				t.Fatalf("%v: %x goes where nobody takes the mark off\n%s", p, macs, trace)
 			}
 			if c.commit(t, trace) {
@@ -231,9 +240,9 @@ func TestAgreeSettled(t *testing.T) {
 			}
 		}
 	})
-	more := fmt.Sprintf("%d connections began without the switch, %d of their packets begin or end something, %d were handed to the switch, which refused %d; %d errors were carried", begun, edges, handed, refused, told)
+	more := fmt.Sprintf("%d connections began without the switch, %d of them by the gateway, %d of their packets begin or end something, %d were handed to the switch, which refused %d; %d errors were carried", begun, gated, edges, handed, refused, told)
 	t.Log(more)
-	if !testing.Short() && (begun < 15 || edges < 4 || handed < 12 || refused < 3 || told < 3) {
+	if !testing.Short() && (len(slices.Compact(slices.Sorted(slices.Values(shares[false])))) < 2 || begun < 15 || gated == 0 || edges < 4 || handed < 12 || refused < 3 || told == 0) {
 		t.Error(more + ": the test shows little")
 	}
 	sums := fmt.Sprintf("%d packets were carried (%v), %d of them noted before the last openings, %d noted, %d stopped; rules changed %d times, openings %d, and agents were killed %d times", carried, by, over, noted, stopped, changed, opened, killed)
@@ -306,6 +315,10 @@ func (w *judges) errs(t *rapid.T, in pipeline.Input, tracked map[tuple]*connecti
 	for p.Src != about.Dst {
 		p, _ = c.packet(t, in, w.device, key)
 	}
+	router := p.Gateway && rapid.Bool().Draw(t, "by a router")
+	if router {
+		p.Src = map[bool]netip.Addr{true: addrs("198.51.100.1")[0], false: addrs("2001:db8::9")[0]}[p.Src.Is4()]
+	}
 	kind, odd := byte(rapid.SampledFrom([]int{1, 3, 4}).Draw(t, "type of ICMPv6")), rapid.SampledFrom([]string{"", "", "", "its source", "its destination", "a port", "its protocol", "a type", "fragment", "cut", "as of ICMPv6"}).Draw(t, "odd")
 	quoted = quoted[14:]
 	at, proto, fragment := 12, 9, []byte{0x20, 0}
@@ -364,7 +377,7 @@ func (w *judges) errs(t *rapid.T, in pipeline.Input, tracked map[tuple]*connecti
 		t.Fatalf("%v: an error about a connection is carried, with %q odd: %x", p, odd, frame)
 	}
 	state := "trk,rel"
-	if p.Src != c.src {
+	if p.Dst == c.src {
 		state += ",rpl"
 	}
 	want, trace, _ := w.ovsTracking(t, in, p, frame, c.known(key), "--ct-next", state)
@@ -530,7 +543,7 @@ func rules(t *rapid.T, in *pipeline.Input) {
 	if rapid.IntRange(0, 3).Draw(t, "crowded") == 0 {
 		p.Crowds = []pipeline.Crowd{{Addr: rapid.SampledFrom(append(peers(*in), netip.Addr{})).Draw(t, "who begins no more")}}
 	}
-	in.Policy = p
+	in.Policy, in.GatewayBare = p, rapid.IntRange(0, 15).Draw(t, "the gateway is bare") == 7
 }
 
 func guards(in pipeline.Input, device map[string]uint32, p Packet) bool {
@@ -684,6 +697,13 @@ func (w *judges) draw(t *rapid.T, in pipeline.Input, tracked map[tuple]*connecti
 		return tracked[k].packet(t, in, w.device, k)
 	}
 	if by := slices.DeleteFunc(slices.Clone(keys), func(k tuple) bool { return k.proto != 6 || !tracked[k].grants }); len(by) > 0 && kind > 1 { // another one of the same two
+		outside := func(a netip.Addr) bool {
+			return !slices.ContainsFunc(in.Ports, func(p pipeline.Port) bool { return slices.Contains(p.Addrs, a) }) &&
+				!slices.ContainsFunc(in.Routes, func(r pipeline.Route) bool { return r.Prefix.Contains(a) })
+		}
+		if gated := slices.DeleteFunc(slices.Clone(by), func(k tuple) bool { return !outside(tracked[k].src) && !outside(tracked[k].dst) }); len(gated) > 0 && rapid.Bool().Draw(t, "with the outside") {
+			by = gated
+		}
 		k := rapid.SampledFrom(by).Draw(t, "like")
 		c := *tracked[k]
 		p, _ := c.packet(t, in, w.device, k)

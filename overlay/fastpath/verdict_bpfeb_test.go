@@ -38,6 +38,7 @@ const (
 	verdictProgGvEndpoint       = "gv_endpoint"
 	verdictProgGvEndpointJudged = "gv_endpoint_judged"
 	verdictProgGvGateway        = "gv_gateway"
+	verdictProgGvLeave          = "gv_leave"
 	verdictProgGvNoteLocal      = "gv_note_local"
 	verdictProgGvNoteTunnel     = "gv_note_tunnel"
 	verdictProgGvTunnel         = "gv_tunnel"
@@ -91,6 +92,7 @@ type verdictProgramSpecs struct {
 	GvEndpoint       *ebpf.ProgramSpec `ebpf:"gv_endpoint"`
 	GvEndpointJudged *ebpf.ProgramSpec `ebpf:"gv_endpoint_judged"`
 	GvGateway        *ebpf.ProgramSpec `ebpf:"gv_gateway"`
+	GvLeave          *ebpf.ProgramSpec `ebpf:"gv_leave"`
 	GvNoteLocal      *ebpf.ProgramSpec `ebpf:"gv_note_local"`
 	GvNoteTunnel     *ebpf.ProgramSpec `ebpf:"gv_note_tunnel"`
 	GvTunnel         *ebpf.ProgramSpec `ebpf:"gv_tunnel"`
@@ -205,6 +207,7 @@ type verdictPrograms struct {
 	GvEndpoint       *ebpf.Program `ebpf:"gv_endpoint"`
 	GvEndpointJudged *ebpf.Program `ebpf:"gv_endpoint_judged"`
 	GvGateway        *ebpf.Program `ebpf:"gv_gateway"`
+	GvLeave          *ebpf.Program `ebpf:"gv_leave"`
 	GvNoteLocal      *ebpf.Program `ebpf:"gv_note_local"`
 	GvNoteTunnel     *ebpf.Program `ebpf:"gv_note_tunnel"`
 	GvTunnel         *ebpf.Program `ebpf:"gv_tunnel"`
@@ -218,6 +221,7 @@ func (p *verdictPrograms) Close() error {
 		p.GvEndpoint,
 		p.GvEndpointJudged,
 		p.GvGateway,
+		p.GvLeave,
 		p.GvNoteLocal,
 		p.GvNoteTunnel,
 		p.GvTunnel,

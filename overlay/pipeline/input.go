@@ -70,6 +70,8 @@ type Input struct {
 	// Generation, if it is not 0, is written into packets of connections that the fast path may carry: it is another one after each
 	// change of the flows of Policy. HeaderBits only.
 	Generation uint16
+	// GatewayBare: the gateway is sent no packet with a mark of a settled connection, which nobody would take off.
+	GatewayBare bool
 	// Secret, if it is not 0, is what the fast path says with a packet who called whom (Hint).
 	Secret uint32
 	// Groups are the multicast groups and broadcast addresses that somebody gets, of networks that carry multicast.

@@ -6,8 +6,8 @@ const (
 	outputIngress = 219 // the same of a rule for ingress
 	outputTunnel  = 200
 	outputNone    = 100 // dropped: there is no port to send it to
-	outputGateway = 70  // of a settled connection, to the gateway, which is sent no marks
-	outputBare    = 65  // the same to an endpoint that is sent none
+	outputGateway = 70  // the same to the gateway
+	outputBare    = 65  // of a settled connection, to an endpoint that is sent no marks
 	outputSettled = 60  // marked, to all other endpoints
 	outputPort    = 50
 )

@@ -19,6 +19,9 @@ import (
 // generation, and in the end the slots of both rules (PolicyRule.Slot). Into the tunnel it is the VNID that is there, and the slot is in
 // the destination's, whose first byte says which end's it is: rules of this host speak about one end only.
 
+// AtGateway stands for the gateway where endpoints are named by their IDs.
+const AtGateway = ""
+
 // marked is the first byte of such a source MAC address.
 const marked = "03:00:00:00:00:00"
 
@@ -50,12 +53,15 @@ func policySettled(c *compiler) {
 			})...)
 		}
 	}
+	marks := slices.Concat(mark, []string{move(regSlots.part(), "NXM_OF_ETH_SRC[0..23]"), outputReg(regOutPort)})
 	if c.in.GatewayPort != 0 {
-		c.add(Output, outputGateway, object{}, match{}.reg(regOutPort, c.in.GatewayPort).reg(regSettled, 1), outputReg(regOutPort))
+		gateway := marks
+		if c.in.GatewayBare {
+			gateway = []string{outputReg(regOutPort)}
+		}
+		c.add(Output, outputGateway, object{}, match{}.reg(regOutPort, c.in.GatewayPort).reg(regSettled, 1), gateway...)
 	}
-	c.add(Output, outputSettled, object{}, match{}.reg(regSettled, 1), slices.Concat(mark, []string{
-		move(regSlots.part(), "NXM_OF_ETH_SRC[0..23]"), outputReg(regOutPort),
-	})...)
+	c.add(Output, outputSettled, object{}, match{}.reg(regSettled, 1), marks...)
 }
 
 // unmarked is the flows of endpoints that are sent no marks.
@@ -100,7 +106,7 @@ const (
 	Answer Hint = 2 // whom it is for
 )
 
-// MAC is the destination's MAC address of an endpoint's packet with a hint.
+// MAC is the destination's MAC address of an endpoint's packet with a hint, and of the gateway's.
 func (h Hint) MAC(secret uint32) net.HardwareAddr {
 	return net.HardwareAddr{0x0e, byte(h), byte(secret >> 24), byte(secret >> 16), byte(secret >> 8), byte(secret)}
 }
@@ -127,7 +133,9 @@ func (c *compiler) hinted() {
 				act[1] = load(regTurned, 1)
 			}
 			behind := h.Behind(c.in.Secret)
-			c.add(Connection, connectionHinted, object{}, midstream(f).reg(regClass, classEndpoint).ethDst(h.MAC(c.in.Secret)), act...)
+			for _, class := range []uint32{classEndpoint, classGateway} {
+				c.add(Connection, connectionHinted, object{}, midstream(f).reg(regClass, class).ethDst(h.MAC(c.in.Secret)), act...)
+			}
 			c.add(Connection, connectionHinted, object{}, midstream(f).reg(regClass, classTunnel).ethSrcMask(fmt.Sprintf("02:%02x:%02x:00:00:00", behind[0], behind[1]), "ff:ff:ff:00:00:00"), act...)
 		}
 	}

@@ -340,7 +340,7 @@ struct {
 
 // The programs that end with the agent. The kernel empties such a map when the last process that has it open,
 // the agent, is gone; programs do not count.
-enum { HELD_DELIVER, HELD_ENDPOINT, HELD_UNDERLAY, HELD };
+enum { HELD_DELIVER, HELD_ENDPOINT, HELD_UNDERLAY, HELD_LEAVE, HELD };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
@@ -598,23 +598,23 @@ struct ride {
 };
 
 // join makes of a packet's ends and their ports the tuple of its connection.
-static __always_inline void join(const struct headers *h, __be16 source, __be16 dest, __u32 protocol, struct ride *r)
+static __always_inline void join(const struct addr *src, const struct addr *dst, __be16 source, __be16 dest, __u32 protocol, struct ride *r)
 {
 	__u32 low = 0;
 	int i;
 
 	// The lower end comes first.
 	for (i = 0; i < 4; i++) {
-		if (h->src.w[i] == h->dst.w[i])
+		if (src->w[i] == dst->w[i])
 			continue;
-		low = h->src.w[i] > h->dst.w[i];
+		low = src->w[i] > dst->w[i];
 		break;
 	}
 	if (i == 4)
 		low = source > dest;
 	r->from = !!low;
-	r->tuple.end[0] = low ? h->dst : h->src;
-	r->tuple.end[1] = low ? h->src : h->dst;
+	r->tuple.end[0] = low ? *dst : *src;
+	r->tuple.end[1] = low ? *src : *dst;
 	r->tuple.port[0] = low ? dest : source;
 	r->tuple.port[1] = low ? source : dest;
 	r->tuple.protocol = protocol;
@@ -648,7 +648,7 @@ static __always_inline int ride_of(struct __sk_buff *skb, const struct headers *
 	} else {
 		return -1;
 	}
-	join(h, l4.source, l4.dest, h->protocol, r);
+	join(&h->src, &h->dst, l4.source, l4.dest, h->protocol, r);
 	return 0;
 }
 
@@ -760,13 +760,15 @@ static __always_inline int switched(const struct ride *r, __u64 now)
 	return s && !(*(volatile __u64 *)&s->what & CLOSED) && now - *(volatile __u64 *)&s->noted < FINISHED_LIFE;
 }
 
-// What rides is asked: whether a connection may begin without the switch, and whether what goes on comes to the switch from here.
-enum { MAY_BEGIN = 1, NEXT_IS_SWITCH = 2 };
+// What rides is asked: whether a connection may begin without the switch, whether what goes on comes to the switch from here, and whether
+// the packet comes from the gateway. There an error may be anybody's, as a router's is, and addresses may be forged.
+enum { MAY_BEGIN = 1, NEXT_IS_SWITCH = 2, FROM_GATEWAY = 4 };
 
 // begins says whether the packet is the first one of a connection that the switch lets through by its rules of now.
 static __always_inline int begins(struct ride *r, __u32 generation, __u64 now, int how)
 {
 	struct seats *of, *all;
+	struct addr caller = {};
 	struct granted *g;
 	struct own o = {};
 	__u64 what, noted;
@@ -782,7 +784,9 @@ static __always_inline int begins(struct ride *r, __u32 generation, __u64 now, i
 		return 0;
 	if (switched(r, now))
 		return 0;
-	o.share = share_of(&w.src);
+	if (!(how & FROM_GATEWAY)) // all who are there have one share
+		caller = w.src;
+	o.share = share_of(&caller);
 	if (taken(o.share, &of) >= (MAX_OWN - taken(SHARES, &all)) / 2) {
 		if (all && how & NEXT_IS_SWITCH)
 			__sync_fetch_and_add(&all->refused, 1);
@@ -854,8 +858,9 @@ static __always_inline int rides_own(struct ride *r, __u32 generation, int how)
 	over = (what & 0xffff) != generation;
 	if (first && !caller)
 		return 0; // it calls itself
-	if (first && (over || o->ended[0] || o->ended[1])) {
-		// Who calls anew the switch sees: it may know some of what was.
+	if (first && (over || o->ended[0] || o->ended[1] || !(how & MAY_BEGIN))) {
+		// Who calls anew the switch sees: it may know some of what was. So it does where nobody would carry the answer, of which it
+		// would know nothing.
 		if (how & NEXT_IS_SWITCH)
 			unown(&r->tuple, o->share);
 		return 0;
@@ -899,7 +904,7 @@ static __always_inline int rides_own(struct ride *r, __u32 generation, int how)
 
 // error_rides says whether a packet is an error of ICMP with which one end of a connection answers the other, as the switch would take it
 // for a part of that connection, if it knew that. Only of connections that it does not know: it lets through what is about others.
-static __always_inline int error_rides(struct __sk_buff *skb, const struct headers *h, struct ride *r)
+static __always_inline int error_rides(struct __sk_buff *skb, const struct headers *h, struct ride *r, int how)
 {
 	__u32 generation = word(GENERATION), size, at = h->transport + sizeof(struct icmp6hdr);
 	struct addr src, dst;
@@ -934,10 +939,10 @@ static __always_inline int error_rides(struct __sk_buff *skb, const struct heade
 		return 0;
 	}
 	// 8 bytes of what it quotes are there at least (RFC 792).
-	if (h->length < sizeof(struct icmp6hdr) + size + 8 || !same(&src, &h->dst) || !same(&dst, &h->src) ||
+	if (h->length < sizeof(struct icmp6hdr) + size + 8 || !same(&src, &h->dst) || (!(how & FROM_GATEWAY) && !same(&dst, &h->src)) ||
 	    bpf_skb_load_bytes(skb, at + size, ports, sizeof(ports)))
 		return 0;
-	join(h, ports[1], ports[0], IPPROTO_TCP, r);
+	join(&dst, &src, ports[1], ports[0], IPPROTO_TCP, r);
 	if (!own_of(r, &what, &born) || (what & 0xffff) != generation)
 		return 0;
 	take_slots(r, what);
@@ -955,7 +960,7 @@ static __always_inline int rides(struct __sk_buff *skb, const struct headers *h,
 	int own;
 
 	if (ride_of(skb, h, r))
-		return how & MAY_BEGIN && error_rides(skb, h, r);
+		return error_rides(skb, h, r, how);
 	generation = word(GENERATION);
 	if (r->tuple.protocol == IPPROTO_TCP) {
 		own = rides_own(r, generation, how);
@@ -1030,7 +1035,7 @@ static __always_inline int closed(const struct ride *r, __u64 *what)
 	return *what & CLOSED && *(volatile __u64 *)&s->check == mix(&r->tuple, *what, noted) && bpf_ktime_get_coarse_ns() - noted < CLOSED_LIFE;
 }
 
-// hand tells the switch what there is to tell of a packet that goes on.
+// hand tells the switch what there is to tell of a packet that goes on. What it sees begin is its own.
 static __always_inline int hand(struct __sk_buff *skb)
 {
 	__u32 secret = word(SECRET);
@@ -1043,10 +1048,14 @@ static __always_inline int hand(struct __sk_buff *skb)
 
 	if (bpf_skb_load_bytes(skb, 0, mac, sizeof(mac)))
 		return GO_ON;
-	if (secret && !parse(skb, &h, 0, skb->protocol) && h.protocol == IPPROTO_TCP && !ride_of(skb, &h, &r) && !(r.flags & SYN)) {
+	if (secret && !parse(skb, &h, 0, skb->protocol) && h.protocol == IPPROTO_TCP && !ride_of(skb, &h, &r)) {
 		o = own_of(&r, &what, &born);
-		if (o || closed(&r, &what))
+		if (r.flags & SYN) {
+			if (o && !(r.flags & ACK) && (what >> CALLER_SHIFT & 1) == r.from)
+				unown(&r.tuple, o->share);
+		} else if (o || closed(&r, &what)) {
 			hint = (what >> CALLER_SHIFT & 1) == r.from ? CALL : ANSWER;
+		}
 	}
 	if (hint) {
 		mac[0] = HINT;
@@ -1119,7 +1128,7 @@ static __always_inline void note(struct __sk_buff *skb, __u16 generation, __u32 
 		g.check = seal(&w, g.what, g.noted);
 		bpf_map_update_elem(&gv_granted, &w, &g, BPF_ANY);
 		o = own_of(&r, &what, &born);
-		if (o && (what >> CALLER_SHIFT & 1) != r.from) // who was called has the switch know another connection now
+		if (o) // the switch knows one of these ends and ports now
 			unown(&r.tuple, o->share);
 		return;
 	}
@@ -1845,12 +1854,12 @@ static __always_inline int spread(struct __sk_buff *skb, const struct config *c,
 }
 
 // leave lets a container's packet arrive at the gateway. What is too big for that goes on.
-static __always_inline int leave(struct __sk_buff *skb, const struct config *c, const struct headers *h, const struct local *src, const struct range *to, struct ride *r)
+static __always_inline int leave(struct __sk_buff *skb, const struct config *c, const struct headers *h, const struct local *src, const struct range *to, struct ride *r, int how)
 {
 	// Open vSwitch makes the gateway anew when it starts again: until we know it, go on.
 	if (!c->gateway || !may_leave(skb, c, h, src, to->to) || exceeded(skb, c->gateway))
 		return GO_ON;
-	if (src->guarded && !rides(skb, h, r, NEXT_IS_SWITCH))
+	if (src->guarded && !rides(skb, h, r, how))
 		return GO_ON;
 	if (src->guarded)
 		count_ride(r, skb->len, BY_GATEWAY);
@@ -1858,6 +1867,15 @@ static __always_inline int leave(struct __sk_buff *skb, const struct config *c, 
 	if (set_ethernet(skb, c->gateway_mac, skb->protocol))
 		return TC_ACT_SHOT; // no memory
 	return enter(skb, c->gateway);
+}
+
+// calls says whether a packet is the first one of a connection of TCP.
+static __always_inline int calls(struct __sk_buff *skb, const struct headers *h)
+{
+	__u8 flags;
+
+	return h->protocol == IPPROTO_TCP && !h->fragment && !bpf_skb_load_bytes(skb, h->transport + 13, &flags, 1) &&
+	       (flags & (FIN | SYN | RST | ACK)) == SYN;
 }
 
 // endpoint is gv_endpoint; nic is the index of the NIC by which packets between hosts leave; 0: by none.
@@ -1886,8 +1904,11 @@ static __always_inline int endpoint(struct __sk_buff *skb, const struct config *
 		to = find_range(&h.dst);
 		if (!to)
 			return GO_ON;
-		if (to->to)
-			return leave(skb, c, &h, src, to, &r);
+		if (to->to) {
+			if (src->guarded && calls(skb, &h))
+				bpf_tail_call(skb, &gv_held, HELD_LEAVE); // falls through if it is not held
+			return leave(skb, c, &h, src, to, &r, NEXT_IS_SWITCH);
+		}
 		if (zero(&to->vtep))
 			return spread(skb, c, nic, &h, src);
 		vnid_slot = check(src->vnid, number(src->vnid, src->realm), number(to->vnid, to->realm), src->vnid_slot);
@@ -1953,6 +1974,28 @@ int gv_endpoint_judged(struct __sk_buff *skb)
 
 	int ret = c ? endpoint(skb, c, judged(c)) : GO_ON;
 
+	return ret == GO_ON ? hand(skb) : ret;
+}
+
+// gv_leave has connections to the gateway begin. It ends with the agent, as what carries their answers does: the switch would not take the
+// answer to a first packet that it has not seen.
+SEC("tc")
+int gv_leave(struct __sk_buff *skb)
+{
+	const struct config *c = config();
+	const struct range *to = NULL;
+	const struct local *src;
+	struct ride r = {};
+	struct headers h;
+	int ret = GO_ON;
+
+	if (c && !parse(skb, &h, 0, skb->protocol)) {
+		src = bpf_map_lookup_elem(&gv_locals, &h.src);
+		if (src && src->ifindex == skb->ifindex && same_mac(src->mac, h.mac) && !bpf_map_lookup_elem(&gv_locals, &h.dst))
+			to = find_range(&h.dst);
+		if (to && to->to)
+			ret = leave(skb, c, &h, src, to, &r, MAY_BEGIN | NEXT_IS_SWITCH);
+	}
 	return ret == GO_ON ? hand(skb) : ret;
 }
 
@@ -2060,11 +2103,8 @@ int gv_underlay_judged(struct __sk_buff *skb)
 	return c ? underlay(skb, c, judged(c)) : GO_ON;
 }
 
-// gv_deliver delivers what the host sends, or forwards, to a container of its own.
-SEC("tc")
-int gv_deliver(struct __sk_buff *skb)
+static __always_inline int from_gateway(struct __sk_buff *skb, const struct config *c)
 {
-	const struct config *c = config();
 	const struct range *from;
 	const struct local *dst;
 	struct ride r = {};
@@ -2081,7 +2121,7 @@ int gv_deliver(struct __sk_buff *skb)
 	// The switch notes what comes in from outside to who leaves by another host.
 	if (!dst->outside && from->to != TO_GATEWAY)
 		return GO_ON;
-	if (dst->guarded && !rides(skb, &h, &r, NEXT_IS_SWITCH))
+	if (dst->guarded && !rides(skb, &h, &r, MAY_BEGIN | NEXT_IS_SWITCH | FROM_GATEWAY))
 		return GO_ON;
 	count_all(skb->len, from->slot, 1, dst->slot, 1, SLOT_FROM_ZERO);
 	if (dst->guarded)
@@ -2091,11 +2131,21 @@ int gv_deliver(struct __sk_buff *skb)
 	return send(skb, dst->ifindex);
 }
 
+// gv_deliver delivers what the host sends, or forwards, to a container of its own.
+SEC("tc")
+int gv_deliver(struct __sk_buff *skb)
+{
+	int ret = from_gateway(skb, config());
+
+	return ret == GO_ON ? hand(skb) : ret;
+}
+
+// gv_gateway delivers nothing by itself. Without an agent, too, the switch is told of connections that have begun without it.
 SEC("tc")
 int gv_gateway(struct __sk_buff *skb)
 {
-	bpf_tail_call(skb, &gv_held, HELD_DELIVER);
-	return GO_ON; // it is not held
+	bpf_tail_call(skb, &gv_held, HELD_DELIVER); // falls through if it is not held
+	return hand(skb);
 }
 
 // The switch marks what it lets through without a judgement: the first byte of the source MAC address is one that no

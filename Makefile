@@ -47,7 +47,7 @@ demo-clean: ## End the hosts that `make demo KEEP=1` left here
 .PHONY: test
 test: setup build trees ## All tests: lab, a fifth of uml, plugin, engines, chaos, page (with scripts/setup page), unit, policy, fuzz, a part of race
 	@scripts/build-plugin --directory build/plugin
-	@$(tally) -beside $(BESIDE) lab engines unit plugin uml chaos race policy fuzz page
+	@$(tally) -beside $(BESIDE) lab unit uml engines plugin chaos race policy fuzz page
 
 .PHONY: quick
 quick: ## What touches neither the host nor Docker, in seconds

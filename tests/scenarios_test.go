@@ -43,8 +43,9 @@ var rare = [][3]string{
 	{"policy-cases", "", ""},                                      // policy
 }
 
-// rareWithin is by when the rare ones begin in a run of all tests, whose time is short. They take eight minutes together with the others.
-const rareWithin = 12 * time.Minute
+// rareWithin is by when the rare ones begin in a run of all tests, whose time is short: the others take 8 to 12 minutes, and on a machine
+// half as fast 20.
+const rareWithin = 15 * time.Minute
 
 func TestMain(m *testing.M) { lab.Main(m) }
 

@@ -102,7 +102,7 @@ type suite struct {
 // Run begins a script, and returns.
 func (s *suite) Run(name string, f func(testscript.T)) {
 	s.places.wait()
-	if end, is := s.late[name]; is && time.Now().After(end) {
+	if s.tooLate(name, time.Now()) {
 		s.places.leave()
 		s.T.Run(name, func(t *testing.T) {
 			t.Skip("left out, since this machine is slow and the run would take too long: make test-lab")
@@ -113,6 +113,12 @@ func (s *suite) Run(name string, f func(testscript.T)) {
 		defer s.places.leave()
 		s.T.Run(name, func(t *testing.T) { f(&script{t, s.places}) })
 	})
+}
+
+// tooLate reports whether a script whose turn it is now is to be skipped.
+func (s *suite) tooLate(name string, now time.Time) bool {
+	end, is := s.late[name]
+	return is && now.After(end)
 }
 
 // script is the test that one script is.

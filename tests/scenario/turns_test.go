@@ -3,11 +3,8 @@ package scenario
 import (
 	"path/filepath"
 	"slices"
-	"sync"
 	"testing"
 	"time"
-
-	"github.com/rogpeppe/go-internal/testscript"
 )
 
 // On a crowded machine one script runs at a time, and never none; another one where the processors have time all the same.
@@ -122,20 +119,11 @@ func TestLongAreScripts(t *testing.T) {
 
 // Of scripts that have a time those are skipped whose turn comes later, and nothing else.
 func TestLateScriptsAreSkipped(t *testing.T) {
-	places := &turns{all: 1, free: 1, crowded: func() bool { return false }, spare: func() bool { return false }, left: make(chan struct{}, 1)}
 	now := time.Now()
-	all := &suite{script: script{t, places}, late: map[string]time.Time{"late": now.Add(-time.Second), "early": now.Add(time.Hour)}}
-	var mu sync.Mutex
-	var ran []string
-	for _, name := range []string{"late", "always", "early"} {
-		all.Run(name, func(testscript.T) {
-			mu.Lock()
-			defer mu.Unlock()
-			ran = append(ran, name)
-		})
-	}
-	all.running.Wait()
-	if want := []string{"always", "early"}; !slices.Equal(ran, want) {
-		t.Errorf("ran %q, want %q", ran, want)
+	all := &suite{late: map[string]time.Time{"late": now.Add(-time.Second), "early": now.Add(time.Hour)}}
+	for name, want := range map[string]bool{"late": true, "always": false, "early": false} {
+		if got := all.tooLate(name, now); got != want {
+			t.Errorf("%s is too late: %v, want %v", name, got, want)
+		}
 	}
 }

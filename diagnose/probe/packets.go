@@ -119,31 +119,30 @@ type frames struct {
 }
 
 func listen(device string) (*frames, error) {
-	dev, err := link.Get(device)
-	if err != nil {
-		return nil, fmt.Errorf("the gateway port: %w", err)
-	}
-	if !dev.Up {
-		return nil, fmt.Errorf("the gateway port %s is down", device)
-	}
-	fd, err := open(dev)
+	fd, dev, err := open(device)
 	if err != nil {
 		return nil, err
 	}
 	return &frames{os.NewFile(uintptr(fd), device), dev.MAC}, nil
 }
 
-// open opens a packet socket for probes.
-func open(dev link.Link) (int, error) {
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, int(bigEndian(pipeline.ProbeEtherType)))
+// open opens a packet socket for probes on the gateway port.
+func open(device string) (fd int, dev link.Link, err error) {
+	if dev, err = link.Get(device); err != nil {
+		return 0, dev, fmt.Errorf("the gateway port: %w", err)
+	}
+	if !dev.Up {
+		return 0, dev, fmt.Errorf("the gateway port %s is down", device)
+	}
+	fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, int(bigEndian(pipeline.ProbeEtherType)))
 	if err != nil {
-		return 0, fmt.Errorf("open a packet socket on %s: %w", dev.Name, err)
+		return 0, dev, fmt.Errorf("open a packet socket on %s: %w", device, err)
 	}
 	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: bigEndian(pipeline.ProbeEtherType), Ifindex: dev.Index}); err != nil {
 		_ = unix.Close(fd)
-		return 0, fmt.Errorf("listen on %s: %w", dev.Name, err)
+		return 0, dev, fmt.Errorf("listen on %s: %w", device, err)
 	}
-	return fd, nil
+	return fd, dev, nil
 }
 
 func bigEndian(v uint16) uint16 { return v<<8 | v>>8 }

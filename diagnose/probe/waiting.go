@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/grapevine-net/grapevine/host/link"
 )
 
 // waiting is a packet socket as frames is, whose frames wait in the kernel until somebody asks for them. No frame wakes this
@@ -31,14 +29,7 @@ const (
 )
 
 func wait(device string) (*waiting, error) {
-	dev, err := link.Get(device)
-	if err != nil {
-		return nil, fmt.Errorf("the gateway port: %w", err)
-	}
-	if !dev.Up {
-		return nil, fmt.Errorf("the gateway port %s is down", device)
-	}
-	fd, err := open(dev)
+	fd, dev, err := open(device)
 	if err != nil {
 		return nil, err
 	}

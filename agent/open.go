@@ -236,9 +236,9 @@ func (a *Agent) node(snap *cluster.Snapshot) cluster.Node {
 	case a.secure == nil:
 	case a.secure.All(): // whoever does not encrypt has nowhere to send to
 		n.VTEP = netip.Addr{}
-		n.WireGuard, n.WireGuardAt, n.Turn = a.secure.Record(snap)
+		n.WireGuard, n.KeyProof, n.WireGuardAt, n.Turn = a.secure.Record(snap)
 	default:
-		n.NetworksKey, n.WireGuardAt, n.Turn = a.secure.Record(snap)
+		n.NetworksKey, n.KeyProof, n.WireGuardAt, n.Turn = a.secure.Record(snap)
 	}
 	return n
 }

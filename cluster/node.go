@@ -70,6 +70,8 @@ type Node struct {
 	// IPsec is the host's public key for IPsec (ECDSA, SubjectPublicKeyInfo of RFC 5280): the others' strongSwan knows it by
 	// that. Empty: its policies and keys are somebody else's, or it has none.
 	IPsec []byte `cbor:"30,keyasint,omitempty"`
+	// KeyProof shows that the host has SecureKey's private half (wireguard.Key.Prove, of ID). Empty: an older agent.
+	KeyProof []byte `cbor:"33,keyasint,omitempty"`
 }
 
 // The levels. A host of EnforcesV1 enforces NetworkPolicy and ClusterNetworkPolicy, open connections included; one of

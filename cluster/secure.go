@@ -15,6 +15,9 @@ var SecureRange = netip.MustParsePrefix("fd67:7261:7065:1::/64")
 // WireGuardKeySize is the size of a public key of WireGuard, bytes.
 const WireGuardKeySize = 32
 
+// keyProofSize is that of a proof that a host has the private half of such a key.
+const keyProofSize = 64
+
 // SecureVTEP is the VTEP of a host that encrypts. It follows from the host's ID, and that from the key that the
 // host signs with: no two hosts have one, and none can take another's. Invalid: that is no host's ID.
 func SecureVTEP(id NodeID) netip.Addr {
@@ -66,11 +69,13 @@ type KeyTurn struct {
 	// Second is the public key of the device that stands in, empty: there is none; SecondAt is where it takes packets (UDP).
 	Second   []byte         `cbor:"2,keyasint,omitempty"`
 	SecondAt netip.AddrPort `cbor:"3,keyasint,omitzero"`
+	// SecondProof is for Second what Node.KeyProof is for SecureKey.
+	SecondProof []byte `cbor:"4,keyasint,omitempty"`
 }
 
 // Equal reports whether two say the same.
 func (t KeyTurn) Equal(o KeyTurn) bool {
-	return t.At == o.At && t.SecondAt == o.SecondAt && bytes.Equal(t.Second, o.Second)
+	return t.At == o.At && t.SecondAt == o.SecondAt && bytes.Equal(t.Second, o.Second) && bytes.Equal(t.SecondProof, o.SecondProof)
 }
 
 // EncryptedOption is the option (-o) of a network that is encrypted, in Docker's spelling for overlay networks.
@@ -100,6 +105,11 @@ func (n Node) validateWireGuard() error {
 	for _, key := range [][]byte{n.WireGuard, n.NetworksKey, n.Turn.Second} {
 		if len(key) != 0 && len(key) != WireGuardKeySize {
 			return fmt.Errorf("WireGuard key of %d bytes, not %d", len(key), WireGuardKeySize)
+		}
+	}
+	for _, proof := range [][]byte{n.KeyProof, n.Turn.SecondProof} {
+		if len(proof) != 0 && len(proof) != keyProofSize {
+			return fmt.Errorf("proof of a WireGuard key of %d bytes, not %d", len(proof), keyProofSize)
 		}
 	}
 	if n.Turn.At > maxTurn {

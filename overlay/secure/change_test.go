@@ -48,7 +48,7 @@ func (h *keyed) agent(t *testing.T) {
 
 func (h *keyed) node() (n cluster.Node) {
 	n = cluster.Node{ID: h.id, Name: "host" + string(h.id[0]), Gossip: netip.AddrPortFrom(h.at, 7947)}
-	n.WireGuard, n.WireGuardAt, n.Turn = h.Record(h.snap)
+	n.WireGuard, n.KeyProof, n.WireGuardAt, n.Turn = h.Record(h.snap)
 	return n
 }
 

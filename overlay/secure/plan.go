@@ -14,31 +14,48 @@ import (
 )
 
 // Peers are the other hosts that encrypt, all or what encrypted networks send, by their own signed records: each may have its own address inside, and no
-// other. It is pure. Of two that name the same key the one has it that comes first; own is this host's, which nobody
-// else has.
+// other. It is pure. A device has a key once, so of those that name the same the one has it that proves that it is its own; where none does, as with
+// agents older than proofs, the one that comes first. own is this host's, which nobody else has.
 func Peers(snap *cluster.Snapshot, self cluster.NodeID, own wireguard.Key) (list []wireguard.Peer) {
-	return peers(snap, self, own, func(n cluster.Node) ([]byte, netip.AddrPort) { return n.SecureKey(), n.WireGuardAt })
+	return peers(snap, self, own, func(n cluster.Node) saidKey { return saidKey{n.SecureKey(), n.KeyProof, n.WireGuardAt} })
 }
 
 // Seconds are those of the device that stands in while keys change.
 func Seconds(snap *cluster.Snapshot, self cluster.NodeID, own wireguard.Key) (list []wireguard.Peer) {
-	return peers(snap, self, own, func(n cluster.Node) ([]byte, netip.AddrPort) { return n.Turn.Second, n.Turn.SecondAt })
+	return peers(snap, self, own, func(n cluster.Node) saidKey { return saidKey{n.Turn.Second, n.Turn.SecondProof, n.Turn.SecondAt} })
 }
 
-func peers(snap *cluster.Snapshot, self cluster.NodeID, own wireguard.Key, of func(cluster.Node) ([]byte, netip.AddrPort)) (list []wireguard.Peer) {
-	taken := map[wireguard.Key]bool{own: true}
+// saidKey is what a host's record says of a key.
+type saidKey struct {
+	raw, proof []byte
+	at         netip.AddrPort
+}
+
+func (s saidKey) proven(id cluster.NodeID) bool {
+	return wireguard.Key(s.raw).Proves(string(id), s.proof)
+}
+
+func peers(snap *cluster.Snapshot, self cluster.NodeID, own wireguard.Key, of func(cluster.Node) saidKey) (list []wireguard.Peer) {
+	type claim struct {
+		id   cluster.NodeID
+		said saidKey
+	}
+	claims := map[wireguard.Key]claim{}
 	for n := range cluster.All[cluster.Node](snap) {
-		raw, at := of(n)
-		if n.ID == self || n.SecureKey() == nil || len(raw) != cluster.WireGuardKeySize || !at.IsValid() || at.Port() == 0 {
+		s := of(n)
+		if n.ID == self || n.SecureKey() == nil || len(s.raw) != cluster.WireGuardKeySize || !s.at.IsValid() || s.at.Port() == 0 || !cluster.SecureVTEP(n.ID).IsValid() {
 			continue
 		}
-		key, inside := wireguard.Key(raw), cluster.SecureVTEP(n.ID)
-		if taken[key] || !inside.IsValid() {
+		key := wireguard.Key(s.raw)
+		// A proof takes some 0.1 ms, and is asked for where it matters alone.
+		if first, taken := claims[key]; key == own || taken && (first.said.proven(first.id) || !s.proven(n.ID)) {
 			continue
 		}
-		taken[key] = true
-		at = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
-		list = append(list, wireguard.Peer{Key: key, Endpoint: at, Inside: netip.PrefixFrom(inside, inside.BitLen())})
+		claims[key] = claim{n.ID, s}
+	}
+	for key, c := range claims {
+		inside := cluster.SecureVTEP(c.id)
+		list = append(list, wireguard.Peer{Key: key, Endpoint: netip.AddrPortFrom(c.said.at.Addr().Unmap(), c.said.at.Port()), Inside: netip.PrefixFrom(inside, inside.BitLen())})
 	}
 	slices.SortFunc(list, func(a, b wireguard.Peer) int { return bytes.Compare(a.Key[:], b.Key[:]) })
 	return list

@@ -67,6 +67,29 @@ func TestPeers(t *testing.T) {
 	}
 }
 
+// TestPeersByProof: a host that names another's key, first or last, with no proof or with one that it heard, takes nothing
+// from who has it, on neither device.
+func TestPeersByProof(t *testing.T) {
+	private := wireguard.Key{7}
+	public := private.Public()
+	names := func(n cluster.Node, proof []byte) cluster.Node {
+		n.WireGuard, n.KeyProof = public[:], proof
+		n.Turn = cluster.KeyTurn{At: start + begun, Second: public[:], SecondAt: n.WireGuardAt, SecondProof: proof}
+		return n
+	}
+	first, middle, last := host(two, 1, "192.0.2.2:7948"), host(three, 1, "192.0.2.3:7948"), host(four, 1, "192.0.2.4:7948")
+	has := private.Prove(string(three))
+	none, other := []byte(nil), wireguard.Key{8}.Prove(string(two))
+	for _, lie := range [][]byte{none, has, other} {
+		snap := snapshot(t, host(one, 9, "192.0.2.1:7948"), names(first, lie), names(middle, has), names(last, lie))
+		for which, got := range [][]wireguard.Peer{Peers(snap, one, wireguard.Key{}), Seconds(snap, one, wireguard.Key{})} {
+			if len(got) != 1 || got[0].Key != public || got[0].Endpoint != middle.WireGuardAt || got[0].Inside.Addr() != cluster.SecureVTEP(three) {
+				t.Errorf("device %d: who has the key lost it to who names it: %+v", which+1, got)
+			}
+		}
+	}
+}
+
 func TestUnlike(t *testing.T) {
 	snap := snapshot(t, host(one, 1, "192.0.2.1:7948"), host(two, 2, "192.0.2.2:7948"), host(three, 0, "192.0.2.3:7947"), host(four, 0, "192.0.2.4:7947"))
 	for _, tt := range []struct {

@@ -109,7 +109,7 @@ func (k *Keeper) Wire() link.Underlay {
 
 // Record is what this host says of itself for the others to encrypt to it.
 // The snapshot has what it said before.
-func (k *Keeper) Record(snap *cluster.Snapshot) (public []byte, at netip.AddrPort, turn cluster.KeyTurn) {
+func (k *Keeper) Record(snap *cluster.Snapshot) (public, proof []byte, at netip.AddrPort, turn cluster.KeyTurn) {
 	k.begin(snap)
 	k.mu.Lock()
 	told := k.told
@@ -119,8 +119,9 @@ func (k *Keeper) Record(snap *cluster.Snapshot) (public []byte, at netip.AddrPor
 	if told.two {
 		second := told.second.Public()
 		turn.Second, turn.SecondAt = second[:], netip.AddrPortFrom(here, k.cfg.Second)
+		turn.SecondProof = told.second.Prove(string(k.cfg.Self))
 	}
-	return key[:], netip.AddrPortFrom(here, k.cfg.Port), turn
+	return key[:], told.first.Prove(string(k.cfg.Self)), netip.AddrPortFrom(here, k.cfg.Port), turn
 }
 
 // Follow says where the other hosts' records are. It comes before the other methods.

@@ -164,39 +164,51 @@ func (b *bench) calls(context.Context) error {
 	return nil
 }
 
-// atRest watches the agent while nothing happens.
+// atRest watches the agent while nothing happens, and in the same seconds the peer: the dockerd of that host, which keeps a swarm's
+// raft, gossip and overlay. A processor that sleeps between two wakes finds its caches cold, and each wake costs many times what it
+// does on a busy one: only what is measured beside it can be compared.
 func (b *bench) atRest(ctx context.Context) error {
 	h := b.lab.Hosts[0]
+	programs := map[string]string{grapevine: "grapevine"}
+	if b.overlay {
+		programs[overlay] = "dockerd"
+	}
 	// What the last container left is done, its names are found, and the pages that only the start needed are given back:
 	// an agent does that half a minute after it (package trim), and has one processor from ten seconds without work on.
 	time.Sleep(45 * time.Second)
-	before, err := agentUse(ctx, h)
-	if err != nil {
-		return err
+	before := map[string]use{}
+	for path, program := range programs {
+		u, err := useOf(ctx, h, program)
+		if err != nil {
+			return err
+		}
+		before[path] = u
 	}
 	time.Sleep(b.rest)
-	after, err := agentUse(ctx, h)
-	if err != nil {
-		return err
+	for path, program := range programs {
+		after, err := useOf(ctx, h, program)
+		if err != nil {
+			return err
+		}
+		b.samples.add(resident, path, after.megabytes)
+		b.samples.add(processor, path, 100*(after.seconds-before[path].seconds)/b.rest.Seconds())
 	}
-	b.samples.add(resident, grapevine, after.megabytes)
-	b.samples.add(processor, grapevine, 100*(after.seconds-before.seconds)/b.rest.Seconds())
 	return nil
 }
 
 // use is what a process has used: processor time, and memory that is resident now.
 type use struct{ seconds, megabytes float64 }
 
-// agentUse reads proc(5) of the host's agent.
-func agentUse(ctx context.Context, h *lab.Host) (use, error) {
-	script := `p=$(pgrep -o -x grapevine) && cut -d' ' -f14,15 /proc/$p/stat && awk '/VmRSS/ {print $2}' /proc/$p/status`
+// useOf is what the oldest process of a program has used on a host, by its proc(5).
+func useOf(ctx context.Context, h *lab.Host, program string) (use, error) {
+	script := `p=$(pgrep -o -x ` + program + `) && cut -d' ' -f14,15 /proc/$p/stat && awk '/VmRSS/ {print $2}' /proc/$p/status`
 	text, err := h.Exec(ctx, "sh", "-c", script)
 	if err != nil {
-		return use{}, fmt.Errorf("find the agent: %w", err)
+		return use{}, fmt.Errorf("find %s: %w", program, err)
 	}
 	var user, system, kilobytes float64
 	if _, err := fmt.Sscan(text, &user, &system, &kilobytes); err != nil {
-		return use{}, fmt.Errorf("read the agent's use from %q: %w", text, err)
+		return use{}, fmt.Errorf("read what %s has used from %q: %w", program, text, err)
 	}
 	const ticks = 100 // USER_HZ
 	return use{(user + system) / ticks, kilobytes / 1024}, nil

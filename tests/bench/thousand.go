@@ -140,13 +140,13 @@ func (m more) started(ctx context.Context, what string, change time.Duration) er
 			}
 		})
 	}
-	before, err := agentUse(ctx, one)
+	before, err := useOf(ctx, one, "grapevine")
 	if err != nil {
 		return err
 	}
 	begin := time.Now()
 	time.Sleep(during / 2)
-	after, err := agentUse(ctx, one)
+	after, err := useOf(ctx, one, "grapevine")
 	if err != nil {
 		return err
 	}

@@ -18,8 +18,8 @@ import (
 // byTurns is for a run of all tests, of which the processors' time is short.
 var byTurns = flag.Bool("turns", false, "what is rare once in three hours")
 
-// rare is what takes a minute, and differs little from what is run without the plugin.
-var rare = []string{"isolation.txtar"}
+// rare is what takes a minute, and differs little from what is run without the plugin: in which of three hours.
+var rare = map[string]int{"isolation.txtar": 0, "encrypted.txtar": 1}
 
 // tree runs the scenarios with another release of Docker: a Debian of scripts/tree.
 var tree = flag.String("tree", "", "a debootstrapped Debian whose programs the hosts use")
@@ -37,8 +37,8 @@ func TestScenarios(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenarios: %v", err)
 	}
-	if *byTurns && turns.Of(3) != 0 {
-		files = slices.DeleteFunc(files, func(f string) bool { return slices.Contains(rare, f) })
+	if *byTurns {
+		files = slices.DeleteFunc(files, func(f string) bool { turn, is := rare[f]; return is && turns.Of(3) != turn })
 	}
 	script := exec.CommandContext(t.Context(), "../../scripts/compose")
 	script.Stderr = os.Stderr

@@ -121,9 +121,10 @@ func (k *Keeper) advance(ctx context.Context) (more bool) {
 	}
 	others, older := turners(k.source.Snapshot(), k.cfg.Self)
 	k.mu.Lock()
-	ordered := k.order
+	ordered, fresh := k.order, k.fresh
+	k.fresh = k.fresh && len(others) == 0
 	k.mu.Unlock()
-	turn, waits := next(k.now.turn, ordered, others, k.heard)
+	turn, waits := next(k.now.turn, fresh, ordered, others, k.heard)
 	if len(older) > 0 && k.now.turn%steps == begun && turn != k.now.turn { // a host that came, or went back to an older agent, has no second device
 		turn, waits = k.now.turn, namesOf(older)
 	}

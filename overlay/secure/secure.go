@@ -74,6 +74,7 @@ type Keeper struct {
 	mu     sync.Mutex // of what is told; nothing waits for the device with it
 	told   held       // what this host's record says
 	order  bool       // keys are to change
+	fresh  bool       // it has said no turn yet that counts among others'
 	waits  string     // for what, while they do
 	stall  stall
 	kind   string
@@ -111,7 +112,9 @@ func (k *Keeper) Wire() link.Underlay {
 // The snapshot has what it said before.
 func (k *Keeper) Record(snap *cluster.Snapshot) (public, proof []byte, at netip.AddrPort, turn cluster.KeyTurn) {
 	k.begin(snap)
+	was, _ := cluster.Get[cluster.Node](snap, string(k.cfg.Self))
 	k.mu.Lock()
+	k.fresh = k.fresh || was.Turn.At == 0
 	told := k.told
 	k.mu.Unlock()
 	key, here := told.first.Public(), k.cfg.Underlay.Addr.Unmap()

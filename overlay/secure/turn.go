@@ -32,6 +32,25 @@ const (
 // start is the turn of a host that has never changed its keys; 0 is that of an agent that does not know how.
 const start = steps
 
+// near is more than hosts that mean well differ by, since each step waits for all. Who is farther ahead is followed if most hosts
+// are there, this one among them, as when it was forgotten meanwhile. So a host that is in others' hands cannot lead the others to the
+// last turn there is, after which no keys would change any more, not even when it is forgotten.
+const near = 2 * steps
+
+// far reports whether a turn is one that is not to be followed. Fresh is a host that says its first turn now: it has no voice.
+func far(turn, own uint64, fresh bool, others []another) bool {
+	there, all := 0, len(others)
+	for _, o := range others {
+		if max(o.turn, turn)-min(o.turn, turn) <= near {
+			there++
+		}
+	}
+	if fresh {
+		return 2*there < all
+	}
+	return turn > own+near && 2*there <= all+1
+}
+
 // another is another host that encrypts, as far as changing keys is concerned.
 type another struct {
 	id   cluster.NodeID
@@ -56,11 +75,13 @@ func turners(snap *cluster.Snapshot, self cluster.NodeID) (list, older []another
 }
 
 // next is the turn after own, the same if it is not time, and whom it waits for then. It is pure. Heard says who was
-// heard on a device, the first or the second one, by the keys that both have there now.
-func next(own uint64, ordered bool, others []another, heard [2]map[cluster.NodeID]bool) (turn uint64, waits []string) {
+// heard on a device, the first or the second one, by the keys that both have there now. Fresh: see far.
+func next(own uint64, fresh, ordered bool, others []another, heard [2]map[cluster.NodeID]bool) (turn uint64, waits []string) {
 	most := own
 	for _, o := range others {
-		most = max(most, o.turn)
+		if o.turn > most && !far(o.turn, own, fresh, others) {
+			most = o.turn
+		}
 	}
 	if own%steps == steady {
 		switch {

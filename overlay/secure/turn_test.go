@@ -38,9 +38,42 @@ func TestNext(t *testing.T) {
 		{"heard with the new key", 7, false, a(7), both, 8, nil},
 		{"alone", 7, false, nil, none, 8, nil},
 	} {
-		got, waits := next(tt.own, tt.ordered, tt.others, tt.heard)
+		got, waits := next(tt.own, false, tt.ordered, tt.others, tt.heard)
 		if got != tt.want || !reflect.DeepEqual(waits, tt.waits) {
 			t.Errorf("%s: %d, waits for %v, want %d and %v", tt.name, got, waits, tt.want, tt.waits)
+		}
+	}
+}
+
+// TestFarAhead: a host that says that it has changed its keys a million times leads nobody there, but for who comes to no other;
+// and who comes to a cluster that has changed them often goes along.
+func TestFarAhead(t *testing.T) {
+	const liar, often = 1 << 40, 400
+	at := func(turns ...uint64) (list []another) {
+		for _, turn := range turns {
+			list = append(list, another{turn: turn})
+		}
+		return list
+	}
+	for _, tt := range []struct {
+		name   string
+		own    uint64
+		fresh  bool
+		others []another
+		want   uint64
+	}{
+		{"one liar among two", start, false, at(liar), start},
+		{"one among three", start, false, at(start, liar), start},
+		{"in the midst of a change", often + begun, false, at(often+begun, liar+begun), often + begun},
+		{"one somewhat ahead", often, false, at(often, often+steps+begun), often + steps + begun},
+		{"a new host", start, true, at(often, often, liar), often},
+		{"a new host in the midst of a change", start, true, at(often+moved, often+begun, liar), often + begun},
+		{"two new hosts", start, true, at(often, start), often},
+		{"the second one", start, true, at(often, often), often},
+		{"one that was forgotten meanwhile", start, false, at(often, often), often},
+	} {
+		if got, _ := next(tt.own, tt.fresh, false, tt.others, [2]map[cluster.NodeID]bool{}); got != tt.want {
+			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
 		}
 	}
 }
@@ -118,7 +151,7 @@ func TestNoKeyIsMissed(t *testing.T) {
 					heard[d][o.id] = session(m, o, d)
 				}
 			}
-			turn, _ := next(m.turn, m.ordered, others, heard)
+			turn, _ := next(m.turn, false, m.ordered, others, heard)
 			switch {
 			case turn == m.turn && turn%steps == steady && m.key[1] != 0 && len(behind(turn, others)) == 0:
 				m.key[1] = 0

@@ -308,6 +308,9 @@ func (n networkThing) show(w io.Writer) error {
 		if n.Internal {
 			row("internal\tnothing leads out of it")
 		}
+		if n.Encrypted && n.Encryption == "" {
+			n.Encryption = "yes, or not sent; this host's agent is older than this program, and does not say by what"
+		}
 		row("encrypted\t%s", cmp.Or(n.Encryption, "no: what of it goes to other hosts is in the clear, since it was made without -o encrypted"))
 		if n.MTU > 0 {
 			row("mtu\t%d", n.MTU)

@@ -85,6 +85,12 @@ func TestVethLeavesOthersAlone(t *testing.T) {
 		if _, err := Get("gv1"); err != nil {
 			t.Error("the bridge is gone")
 		}
+		if err := (Veth{Name: "gv2", Peer: "gv1"}).Ensure(); err == nil || !strings.Contains(err.Error(), "gv1 is a bridge") {
+			t.Errorf("a bridge in the way of the other end: %v", err)
+		}
+		if err := Stranger("gv1"); err == nil || Stranger("none") != nil {
+			t.Errorf("a bridge in place of a port of Open vSwitch's: %v", err)
+		}
 	})
 }
 

@@ -59,13 +59,17 @@ func (v Veth) create() (made bool, err error) {
 	} else if !errors.Is(mapErr(err), ErrNotFound) {
 		return false, err
 	}
-	return true, netlink.LinkAdd(pair)
+	err = netlink.LinkAdd(pair)
+	if peer, gone := Get(v.Peer); errors.Is(err, unix.EEXIST) && gone == nil {
+		return false, &StrangerError{Name: v.Peer, Kind: peer.Kind}
+	}
+	return true, err
 }
 
 // isPair reports whether host and v.Peer are the two ends of one veth pair.
 func (v Veth) isPair(host netlink.Link) (bool, error) {
 	if host.Type() != "veth" {
-		return false, fmt.Errorf("%s is a %s of somebody else's: remove or rename it", v.Name, host.Type())
+		return false, &StrangerError{Name: v.Name, Kind: host.Type()}
 	}
 	peer, err := netlink.LinkByName(v.Peer)
 	if errors.Is(mapErr(err), ErrNotFound) {

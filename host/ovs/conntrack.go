@@ -23,6 +23,9 @@ var tracking = []string{"Recirc", "CT state", "CT zone", "CT mark", "CT label", 
 func (b *Bridge) CannotTrack(ctx context.Context) (lacks []string, err error) {
 	out, err := b.Appctl(ctx, "dpif/show-dp-features", b.Name)
 	if err != nil {
+		if taken := tapTaken(); b.Datapath == Userspace && taken != nil {
+			err = taken
+		}
 		return nil, fmt.Errorf("ask what the datapath of %s can do: %w", b.Name, err)
 	}
 	return cannotTrack(out), nil

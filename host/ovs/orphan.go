@@ -95,6 +95,15 @@ var tunnelName = regexp.MustCompile(`^[a-z0-9]+_sys(_\d+)?$`)
 // userspaceTap is the tap that an ovs-vswitchd with a datapath in userspace makes.
 const userspaceTap = "ovs-netdev"
 
+// tapTaken says that somebody else's interface has the name of that tap, without which there is no such datapath; nil: none has.
+func tapTaken() error {
+	l, err := netlink.LinkByName(userspaceTap)
+	if err != nil || l.Type() == "tuntap" || l.Type() == "tun" {
+		return nil
+	}
+	return fmt.Errorf("Open vSwitch makes an interface %s, and that is a %s of somebody else's: remove or rename it", userspaceTap, l.Type())
+}
+
 // RemoveOrphanTap removes the tap of the userspace datapath if no process has it, and returns its name: it
 // is a persistent one, which stays when a daemon ends while its database still has bridges, and which none
 // of another Open vSwitch has, since a network namespace has one.

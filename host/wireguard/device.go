@@ -86,7 +86,7 @@ func (d Device) there() (kind string, err error) {
 	case l.Kind == "wireguard":
 		return Kernel, nil
 	case l.Kind != "tuntap" && l.Kind != "tun":
-		return "", fmt.Errorf("%s is a %s of somebody else's: remove or rename it", l.Name, l.Kind)
+		return "", &link.StrangerError{Name: l.Name, Kind: l.Kind}
 	}
 	if _, err := ask(d.socket(), "get=1\n"); err == nil {
 		return Userspace, nil

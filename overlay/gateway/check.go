@@ -35,6 +35,9 @@ func (g *Gateway) Missing(cfg Config) []string {
 	if err != nil {
 		return nil
 	}
+	if stranger := (*link.StrangerError)(nil); errors.As(link.Stranger(Port), &stranger) {
+		return []string{stranger.Error()}
+	}
 	list := append(g.deviceMissing(l, cfg.MTU), g.wrongSysctls(want.hasV6())...)
 	list = append(list, missingRules(want.hasV6())...)
 	have, err := read(l)
@@ -53,7 +56,7 @@ func (g *Gateway) Missing(cfg Config) []string {
 // WrongSwitches is the part of Missing of which the kernel does not tell (sysctls).
 func (g *Gateway) WrongSwitches(cfg Config) []string {
 	want, _, err := wanted(cfg, g.mac)
-	if err != nil {
+	if err != nil || link.Stranger(Port) != nil {
 		return nil
 	}
 	return g.wrongSysctls(want.hasV6())

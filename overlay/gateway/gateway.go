@@ -166,6 +166,9 @@ func (g *Gateway) device(mtu int) (netlink.Link, error) {
 		}
 		return nil, err
 	}
+	if err := link.Stranger(Port); err != nil {
+		return nil, err
+	}
 	if err := link.NoIPv6Address(Port); err != nil {
 		return nil, err
 	}

@@ -31,8 +31,38 @@ func ok(t *testing.T, err error) {
 // addPort makes a gv0, as the switch would.
 func addPort(t *testing.T) {
 	t.Helper()
-	ok(t, link.Veth{Name: Port, Peer: "switch"}.Ensure())
-	linktest.Up(t, "switch")
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = Port
+	tap := &netlink.Tuntap{LinkAttrs: attrs, Mode: netlink.TUNTAP_MODE_TAP, Queues: 1, NonPersist: true}
+	ok(t, netlink.LinkAdd(tap))
+	t.Cleanup(func() { _ = tap.Fds[0].Close() })
+}
+
+// TestEnsureTouchesNobodyElses: an interface of the host's own that is called like ours is named, and stays as it is.
+func TestEnsureTouchesNobodyElses(t *testing.T) {
+	linktest.New(t).Do(func() {
+		bridge := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs()}
+		bridge.Name = Port
+		ok(t, netlink.LinkAdd(bridge))
+		linktest.Up(t, Port, "172.31.77.1/24", "192.0.2.77/32")
+		settings := func() string {
+			forwarding, err := os.ReadFile("/proc/sys/net/ipv4/conf/" + Port + "/rp_filter")
+			ok(t, err)
+			return ip(t, "-4", "addr", "show", Port) + ip(t, "-o", "link", "show", Port) + ip(t, "rule") + string(forwarding)
+		}
+		before, cfg := settings(), Config{MTU: 1450, Addrs: prefixes("10.128.4.1/22"), Subnets: prefixes("10.128.0.0/14")}
+		g := New("0123456789abcdef")
+		var stranger *link.StrangerError
+		if err := g.Ensure(ctx, cfg); !errors.As(err, &stranger) {
+			t.Errorf("a bridge called %s: %v", Port, err)
+		}
+		if after := settings(); after != before {
+			t.Errorf("it was\n%s\nand is\n%s", before, after)
+		}
+		if got := g.Missing(cfg); len(got) != 1 || !strings.Contains(got[0], "gv0 is a bridge of somebody else's: remove or rename it") {
+			t.Errorf("missing: %q", got)
+		}
+	})
 }
 
 func prefixes(texts ...string) []netip.Prefix {

@@ -152,7 +152,7 @@ func CanWrap(k encap.Kind, v6 bool) error {
 }
 
 func notOurs(l netlink.Link) error {
-	return fmt.Errorf("%s is a %s of somebody else's: remove or rename it", l.Attrs().Name, l.Type())
+	return &link.StrangerError{Name: l.Attrs().Name, Kind: l.Type()}
 }
 
 // remove deletes the devices, gvtunx with gvtun.

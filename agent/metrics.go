@@ -31,6 +31,7 @@ func (a *Agent) facts() (f metrics.Facts) {
 		counts, f.RulesErr = a.ruleCounts.Counts(ctx, false)
 		f.Rules = counts.Rules
 	}
+	f.Connections = metrics.Connections(a.traffic.Totals())
 	return f
 }
 

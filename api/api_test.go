@@ -59,6 +59,31 @@ func TestValuesArrive(t *testing.T) {
 	}
 }
 
+// TestTrafficArrives: who talks to whom is said a connection at a time.
+func TestTrafficArrives(t *testing.T) {
+	at := time.Unix(1_750_000_000, 0).UTC()
+	for n := range 3 {
+		want := Traffic{Hosts: []TrafficHost{{Name: "<host1>", Since: at, Lost: 3}, {Name: "host2", Error: "it does not answer"}}, Connections: []Connection{}}
+		for i := range n {
+			want.Connections = append(want.Connections, Connection{First: at, Last: at, Proto: "tcp", State: "open", Packets: 1, From: TrafficEnd{Name: "app", Addr: netip.MustParseAddr("10.128.0.2"), Port: uint16(i)}})
+		}
+		client, _ := serve(t, Handlers{Traffic: func(_ context.Context, all bool) (Traffic, error) {
+			if !all {
+				return Traffic{}, Errorf(http.StatusConflict, "this host alone")
+			}
+			return want, nil
+		}})
+		got, err := client.Traffic(t.Context(), true)
+		opt := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+		if err != nil || !cmp.Equal(got, want, opt) {
+			t.Errorf("%v: %s", err, cmp.Diff(want, got, opt))
+		}
+		if _, err := client.Traffic(t.Context(), false); err == nil || err.Error() != "this host alone" {
+			t.Errorf("an error arrives as %v", err)
+		}
+	}
+}
+
 func TestErrorsArrive(t *testing.T) {
 	client, _ := serve(t, Handlers{
 		Nodes: func(context.Context) ([]Node, error) { return nil, errors.New("no ring yet") },

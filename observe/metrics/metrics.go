@@ -36,6 +36,15 @@ type Facts struct {
 	Policies []string
 	Rules    []api.RuleCount
 	RulesErr error
+	// Connections are those that were counted here.
+	Connections Connections
+}
+
+// Connections are how many there are, how many have ended by what became of them, and how many packets found no room to be counted.
+type Connections struct {
+	Open  int
+	Ended map[string]uint64
+	Lost  uint64
 }
 
 // Exporter makes samples of facts. Its methods may be called concurrently.
@@ -80,6 +89,7 @@ func (e *Exporter) Collect(ch chan<- prometheus.Metric) {
 	switchOf(f, &e.counted, send)
 	bgp(f.BGP, send)
 	names(f.Status.Names, send)
+	connections(f.Connections, send)
 	e.ruled.add(f)
 	e.ruled.send(send)
 }
@@ -137,6 +147,10 @@ var (
 
 	routers = gauge("bgp_routers", "Routers that are to be told by BGP which addresses are here, by whether they are.", "state")
 	routes  = gauge("bgp_routes", "Prefixes of addresses here that routers are to be told of.")
+
+	open    = gauge("connections_open", "Connections that this host's containers, or the host and the outside with them, have begun and that have not ended; 0 while they are not counted (GRAPEVINE_TRAFFIC).")
+	ended   = counter("connections_total", "Connections that have ended, by what became of them; unknown is what only the other end's host has counted.", "outcome")
+	missing = counter("traffic_lost_total", "Packets that found no room to be counted by their connection.")
 
 	queries = counter("dns_queries_total", "Questions for names, by what became of them.", "outcome")
 	served  = gauge("dns_containers", "Containers that the resolver serves in their own namespaces, and those that it cannot.", "served")
@@ -326,4 +340,12 @@ func names(r api.Resolver, send sender) {
 	send(queries, float64(r.Refused), "refused")
 	send(served, float64(r.Inside), "inside")
 	send(served, float64(r.Outside), "outside")
+}
+
+func connections(c Connections, send sender) {
+	send(open, float64(c.Open))
+	for outcome, n := range c.Ended {
+		send(ended, float64(n), outcome)
+	}
+	send(missing, float64(c.Lost))
 }

@@ -54,7 +54,8 @@ func facts() Facts {
 			{Table: 20, Stage: "spoof-guard", Priority: 100, Match: "a", Cookie: cookie(pipeline.SpoofGuard, pipeline.KindEndpoint, 1), Object: "endpoint aa", Actions: "drop", Packets: 4},
 			{Table: 80, Stage: "vnid-check", Cookie: cookie(pipeline.VNIDCheck, pipeline.KindDrop, uint64(pipeline.DropOtherNetwork)), Actions: "drop", Packets: 11},
 		},
-		Policies: []string{"shop/db"},
+		Policies:    []string{"shop/db"},
+		Connections: Connections{Open: 4, Ended: map[string]uint64{"answered": 6, "unanswered": 0}, Lost: 9},
 	}
 }
 
@@ -93,6 +94,7 @@ func TestScrape(t *testing.T) {
 		`grapevine_drops_total{class="alien",reason="spoofed"} 4`, `grapevine_drops_total{class="meant",reason="other-network"} 11`,
 		`grapevine_drops_total{class="alien",reason="wrong-vtep"} 0`, `grapevine_datapath_lookups_total{result="lost"} 1`,
 		`grapevine_fastpath_state{state="resting"} 1`, `grapevine_fastpath_state{state="on"} 0`,
+		`grapevine_connections_open 4`, `grapevine_connections_total{outcome="answered"} 6`, `grapevine_connections_total{outcome="unanswered"} 0`, `grapevine_traffic_lost_total 9`,
 		`grapevine_dns_queries_total{outcome="answered"} 5`, `grapevine_dns_containers{served="inside"} 2`,
 	)
 	if !strings.Contains(text, "process_resident_memory_bytes") || !strings.Contains(text, "go_goroutines") {

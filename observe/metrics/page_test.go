@@ -128,8 +128,10 @@ func TestDashboard(t *testing.T) {
 	}
 	var board struct {
 		Panels []struct {
+			ID                       int
 			Type, Title, Description string
 			Targets                  []struct{ Expr string }
+			GridPos                  struct{ H, W, X, Y int }
 		}
 	}
 	if err := json.Unmarshal(text, &board); err != nil {
@@ -137,7 +139,21 @@ func TestDashboard(t *testing.T) {
 	}
 	exposed := scrape(t, New(facts).Handler())
 	asked := map[string]bool{}
+	ids, places := map[int]string{}, map[[2]int]string{}
 	for _, p := range board.Panels {
+		if other := ids[p.ID]; other != "" {
+			t.Errorf("%s and %s have the id %d", other, p.Title, p.ID)
+		}
+		ids[p.ID] = p.Title
+		for x := range p.GridPos.W {
+			for y := range p.GridPos.H {
+				at := [2]int{p.GridPos.X + x, p.GridPos.Y + y}
+				if other := places[at]; other != "" {
+					t.Fatalf("%s lies over %s", p.Title, other)
+				}
+				places[at] = p.Title
+			}
+		}
 		if p.Type == "row" {
 			continue
 		}

@@ -68,6 +68,7 @@ type Desk struct {
 	first counter.Lost // of before since
 	err   error        // why nothing is counted
 	table table
+	total Totals
 	named struct {
 		of    *cluster.Snapshot
 		who   map[netip.Addr]Who
@@ -132,6 +133,7 @@ func (d *Desk) begin() {
 	}
 	d.on, d.since, d.table = true, time.Now(), table{}
 	_, d.first, _ = d.cfg.Counter.Read()
+	d.lost = d.first
 	select {
 	case d.wake <- struct{}{}:
 	default:
@@ -201,6 +203,9 @@ func (d *Desk) look() {
 	if d.err = err; err != nil {
 		return
 	}
+	if lost.Packets > d.lost.Packets {
+		d.total.Lost += lost.Packets - d.lost.Packets
+	}
 	d.lost = lost
 	now := time.Now()
 	var ended []Record
@@ -214,6 +219,7 @@ func (d *Desk) look() {
 			ended = append(ended, r)
 		}
 	}
+	d.total.add(ended, d.table.live, now)
 	if d.cfg.Export != nil {
 		d.cfg.Export(d.table.live, ended, now)
 	}
@@ -348,7 +354,11 @@ func (d *Desk) traffic(ctx context.Context, all bool, share func(hosts int) int)
 			name = n.Name
 		}
 		t.Hosts = append(t.Hosts, api.TrafficHost{Name: name, Since: a.Since, Lost: a.Lost, Left: a.Left, Error: a.Error})
-		records = append(records, a.Records...)
+		if records == nil {
+			records = a.Records
+		} else {
+			records = append(records, a.Records...)
+		}
 		whole = whole && a.Error == "" && a.Left == 0
 	}
 	for n := range cluster.All[cluster.Node](snap) {

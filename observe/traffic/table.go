@@ -116,7 +116,7 @@ func (t *table) remember(r Record) {
 
 // records are all that is known, the newest first.
 func (t *table) records() []Record {
-	list := slices.Clone(t.past)
+	list := append(make([]Record, 0, len(t.past)+len(t.live)), t.past...)
 	for _, r := range t.live {
 		list = append(list, r)
 	}
@@ -171,21 +171,27 @@ const (
 // Join makes connections of the records of one host or of several, the newest first. whole says that all hosts were
 // asked that could have counted an answer.
 func Join(records []Record, whole bool, now time.Time) []api.Connection {
-	all := map[counter.Half]Record{}
+	all := make(map[counter.Half]*Record, len(records)) // there may be tens of thousands
 	several := map[counter.Half][]Record{}
-	for _, r := range records {
+	for i := range records {
+		r := &records[i]
 		if was, ok := all[r.Half]; !ok {
 			all[r.Half] = r
-		} else if several[r.Half] = append(several[r.Half], r); len(several[r.Half]) == 1 {
-			several[r.Half] = append(several[r.Half], was)
+		} else if several[r.Half] = append(several[r.Half], *r); len(several[r.Half]) == 1 {
+			several[r.Half] = append(several[r.Half], *was)
 		}
 	}
 	for h, list := range several {
-		all[h] = merge(list)
+		merged := merge(list)
+		all[h] = &merged
 	}
-	list := []api.Connection{}
-	for h, r := range all {
-		back, answered := all[h.Back()]
+	list := make([]api.Connection, 0, len(all))
+	for h, p := range all {
+		r, back := *p, Record{}
+		p, answered := all[h.Back()]
+		if answered {
+			back = *p
+		}
 		if answered && !opens(r, back) && h != h.Back() {
 			continue // it is listed by its other half
 		}
@@ -194,7 +200,7 @@ func Join(records []Record, whole bool, now time.Time) []api.Connection {
 		}
 		c := api.Connection{
 			First: r.Count.First, Again: r.again, Last: r.Count.Last, From: end(r.Half.Src, r.Half.SrcPort, r.Src), To: end(r.Half.Dst, r.Half.DstPort, r.Dst),
-			Proto: protocol(h.Proto), Packets: r.Count.Packets, Bytes: r.Count.Bytes, BackPackets: back.Count.Packets, BackBytes: back.Count.Bytes,
+			Proto: protocol(r.Half.Proto), Packets: r.Count.Packets, Bytes: r.Count.Bytes, BackPackets: back.Count.Packets, BackBytes: back.Count.Bytes,
 		}
 		if r.Count.Packets == 0 || answered && back.Count.First.Before(c.First) {
 			c.First = back.Count.First
@@ -202,7 +208,7 @@ func Join(records []Record, whole bool, now time.Time) []api.Connection {
 		if back.Count.Last.After(c.Last) {
 			c.Last = back.Count.Last
 		}
-		c.State = state(r, back, answered, whole || r.Dst.Host == "" || r.Dst.Host == r.Src.Host, now)
+		c.State = state(r, back, answered, whole || hears(r), now)
 		list = append(list, c)
 	}
 	slices.SortFunc(list, func(a, b api.Connection) int {

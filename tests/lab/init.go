@@ -26,6 +26,7 @@ const (
 	roleLoad   = "load"   // asks one again and again
 	roleRate   = "rate"   // transactions and connections a second
 	roleRace   = "race"   // connects as soon as a name is answered
+	roleScan   = "scan"   // many connections, see scan.go
 	roleCast   = "cast"   // multicast and broadcast, see cast.go
 
 	roleWitness = "witness" // see witness.go
@@ -75,6 +76,8 @@ func Init() {
 		err = rateMain(os.Args[1:])
 	case roleRace:
 		err = raceMain(os.Args[1:])
+	case roleScan:
+		err = scanMain(os.Args[1:])
 	case roleCast:
 		err = castMain(os.Args[1:])
 	case roleWitness:

@@ -24,6 +24,7 @@ var packetCommands = map[string]command{
 	"address":     address,
 	"distinct":    distinct,
 	"forge":       forge,
+	"scan":        scan,
 }
 
 const (
@@ -212,6 +213,18 @@ func address(ctx context.Context, s *state, args []string) (string, error) {
 	}
 	s.setenv(args[0], addrs[0].String())
 	return addrs[0].String() + "\n", nil
+}
+
+// scan HOST:CONTAINER TARGET COUNT: the container sends so many SYNs, each to a port of its own; prints how many.
+func scan(ctx context.Context, s *state, args []string) (string, error) {
+	if len(args) != 3 {
+		return "", usageError("usage: scan HOST:CONTAINER TARGET COUNT")
+	}
+	from, to, err := s.ends(ctx, args[:2])
+	if err != nil {
+		return "", err
+	}
+	return from.Scan(ctx, to[0].String(), args[2])
 }
 
 // distinct TARGET...: all addresses of all targets differ.

@@ -59,7 +59,7 @@ func New(cfg Config) *Exporter {
 }
 
 // Look hears what is counted, and what has ended since the last time. It does not block.
-func (e *Exporter) Look(live map[counter.Half]traffic.Record, ended []traffic.Record, now time.Time) {
+func (e *Exporter) Look(live map[counter.Half]*traffic.Record, ended []*traffic.Record, now time.Time) {
 	if e.cfg.Collector == "" {
 		return
 	}
@@ -104,7 +104,7 @@ func (e *Exporter) Look(live map[counter.Half]traffic.Record, ended []traffic.Re
 }
 
 // tell has what is new of a flow wait to be sent. The caller has e.mu.
-func (e *Exporter) tell(r traffic.Record, reason uint8, now time.Time) {
+func (e *Exporter) tell(r *traffic.Record, reason uint8, now time.Time) {
 	was := e.told[r.Half]
 	if was.packets > r.Count.Packets {
 		was = told{}

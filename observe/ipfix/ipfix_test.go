@@ -141,11 +141,11 @@ func TestExporter(t *testing.T) {
 	half := func(port uint16) counter.Half {
 		return counter.Half{Src: netip.MustParseAddr("10.0.0.1"), Dst: netip.MustParseAddr("10.0.0.2"), SrcPort: port, DstPort: 80, Proto: 6}
 	}
-	record := func(port uint16, packets uint64, last time.Duration) traffic.Record {
-		return traffic.Record{Half: half(port), Count: counter.Count{Packets: packets, Bytes: 100 * packets, First: began, Last: began.Add(last), Flags: 2}, Src: traffic.Who{Name: "app", Network: "blue", Host: "host1"}}
+	record := func(port uint16, packets uint64, last time.Duration) *traffic.Record {
+		return &traffic.Record{Half: half(port), Count: counter.Count{Packets: packets, Bytes: 100 * packets, First: began, Last: began.Add(last), Flags: 2}, Src: traffic.Who{Name: "app", Network: "blue", Host: "host1"}}
 	}
-	look := func(at time.Duration, ended []traffic.Record, live ...traffic.Record) (told []Flow) {
-		all := map[counter.Half]traffic.Record{}
+	look := func(at time.Duration, ended []*traffic.Record, live ...*traffic.Record) (told []Flow) {
+		all := map[counter.Half]*traffic.Record{}
 		for _, r := range live {
 			all[r.Half] = r
 		}
@@ -173,7 +173,7 @@ func TestExporter(t *testing.T) {
 	want("nothing new", look(40*time.Second, nil, record(9, 50, 0), record(1, 5, time.Second)))
 	want("busy", look(50*time.Second, nil, record(1, 9, 49*time.Second)))
 	want("for long", look(80*time.Second, nil, record(1, 12, 79*time.Second)), Flow{SrcPort: 1, Packets: 7, Reason: Active, Start: began.Add(time.Second)})
-	want("ended", look(85*time.Second, []traffic.Record{record(1, 13, 84*time.Second), record(2, 4, 84*time.Second)}),
+	want("ended", look(85*time.Second, []*traffic.Record{record(1, 13, 84*time.Second), record(2, 4, 84*time.Second)}),
 		Flow{SrcPort: 1, Packets: 1, Reason: Ended, Start: began.Add(79 * time.Second)}, Flow{SrcPort: 2, Packets: 4, Reason: Ended, Start: began})
 	if len(e.told) != 0 {
 		t.Errorf("%d flows are remembered", len(e.told))
@@ -184,7 +184,7 @@ func TestExporter(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- e.Run(ctx) }()
 	c := &collector{t: t, templates: map[uint16][][3]uint32{}}
-	e.Look(nil, []traffic.Record{record(3, 4, 0)}, began)
+	e.Look(nil, []*traffic.Record{record(3, 4, 0)}, began)
 	buf := make([]byte, 2000)
 	for len(c.records) == 0 {
 		n, _, err := listener.ReadFrom(buf)
@@ -195,14 +195,14 @@ func TestExporter(t *testing.T) {
 	}
 	_ = listener.Close()
 	for range 3 {
-		e.Look(nil, []traffic.Record{record(3, 4, 0)}, began)
+		e.Look(nil, []*traffic.Record{record(3, 4, 0)}, began)
 	}
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
 	for range most + 10 { // nobody takes them: it is bounded
-		e.Look(nil, []traffic.Record{record(3, 4, 0)}, began)
+		e.Look(nil, []*traffic.Record{record(3, 4, 0)}, began)
 	}
 	if flows, lost := e.take(); len(flows) != most || lost < 10 {
 		t.Errorf("%d wait, %d are lost", len(flows), lost)

@@ -46,10 +46,10 @@ func TestStream(t *testing.T) {
 	e.anew = time.Millisecond
 	port := uint16(0)
 	look := func(flows int) {
-		var ended []traffic.Record
+		var ended []*traffic.Record
 		for range flows {
 			port++
-			ended = append(ended, traffic.Record{
+			ended = append(ended, &traffic.Record{
 				Half:  counter.Half{Src: netip.MustParseAddr("10.0.0.1"), Dst: netip.MustParseAddr("10.0.0.2"), SrcPort: port, DstPort: 80, Proto: 6},
 				Count: counter.Count{Packets: 1, Bytes: 100, First: began, Last: began},
 			})

@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
@@ -32,7 +33,7 @@ type answer struct {
 	Lost    uint64    `cbor:"2,keyasint,omitempty"`
 	Left    int       `cbor:"3,keyasint,omitempty"`
 	Error   string    `cbor:"4,keyasint,omitempty"`
-	Records []Record  `cbor:"5,keyasint,omitempty"`
+	Records []*Record `cbor:"5,keyasint,omitempty"`
 }
 
 // Methods answer other hosts.
@@ -63,6 +64,7 @@ func (a *answer) newest(most int) {
 // there asks another host.
 func (d *Desk) there(ctx context.Context, id string, most int) (answer, error) {
 	a, err := ask.Host[answer](ctx, d.cfg.Call, id, method, question{Most: most})
+	a.Records = slices.DeleteFunc(a.Records, func(r *Record) bool { return r == nil }) // who says nothing in place of one
 	a.newest(most)
 	return a, err
 }

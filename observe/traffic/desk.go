@@ -44,7 +44,7 @@ type Config struct {
 	Counter Counter
 	Mode    string
 	// Export, if set, hears at each look what is counted, and what has ended since. It must be quick.
-	Export func(live map[counter.Half]Record, ended []Record, now time.Time)
+	Export func(live map[counter.Half]*Record, ended []*Record, now time.Time)
 	Log    *slog.Logger
 }
 
@@ -208,7 +208,7 @@ func (d *Desk) look() {
 	}
 	d.lost = lost
 	now := time.Now()
-	var ended []Record
+	var ended []*Record
 	for _, k := range d.table.update(counts, d.who(), d.owns, now) {
 		c, err := d.cfg.Counter.Take(k)
 		if err != nil {
@@ -346,7 +346,7 @@ func (d *Desk) traffic(ctx context.Context, all bool, share func(hosts int) int)
 		return api.Traffic{}, errors.New("count who talks to whom: " + answers[0].Error)
 	}
 	t := api.Traffic{}
-	var records []Record
+	var records []*Record
 	whole := all
 	for i, a := range answers {
 		name := ids[i]

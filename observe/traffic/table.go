@@ -29,20 +29,24 @@ type Who struct {
 	Host    string `cbor:"3,keyasint,omitempty"` // of a container
 }
 
+// jitter is how far apart one moment of the kernel's clock is read by two looks.
+const jitter = 10 * time.Millisecond
+
 // maxPast bounds what is kept of connections that have ended.
 const maxPast = 8192
 
-// table is what one host has counted: now, and of late.
+// table is what one host has counted: now, and of late. No Record is written to once it is in it: who asks has the same ones, since
+// of a port scan's worth of them each copy is megabytes.
 type table struct {
-	live map[counter.Half]Record
-	past []Record // the oldest first
+	live map[counter.Half]*Record
+	past []*Record // the oldest first
 }
 
 // update takes what the kernel has counted so far, and returns what has ended: it is to be taken out of the kernel, and
 // given to end. owns says whether a port of the switch is that of who has an address. What came by another one is no part of
 // who talks to whom: who has raw sockets writes into his packets what he likes, and they are counted before the switch drops them.
 func (t *table) update(counts map[counter.Key]counter.Count, who func(netip.Addr) Who, owns func(port string, a netip.Addr) bool, now time.Time) (ended []counter.Key) {
-	live := make(map[counter.Half]Record, len(counts))
+	live := make(map[counter.Half]*Record, len(counts))
 	full := len(counts) > counter.Room*3/4
 	aside := func(k counter.Key, last time.Time) {
 		if silent := now.Sub(last); silent > afterEnd || full && silent > whenCrowd {
@@ -56,9 +60,13 @@ func (t *table) update(counts map[counter.Key]counter.Count, who func(netip.Addr
 			aside(k, c.Last)
 			continue
 		}
-		r := Record{Half: k.Half, Count: c, Src: who(k.Src), Dst: who(k.Dst), index: k.Index}
+		r := was
+		src, dst := who(k.Src), who(k.Dst)
 		if same { // who is gone keeps his name
-			r.Src, r.Dst = known(r.Src, was.Src), known(r.Dst, was.Dst)
+			src, dst = known(src, was.Src), known(dst, was.Dst)
+		}
+		if !same || c.Packets != was.Count.Packets || c.Last.Sub(was.Count.Last).Abs() > jitter || src != was.Src || dst != was.Dst {
+			r = &Record{Half: k.Half, Count: c, Src: src, Dst: dst, index: k.Index}
 		}
 		if other, twice := live[k.Half]; twice { // of an address that has come to another container, or to the same one anew
 			if other.Count.Last.After(c.Last) {
@@ -74,6 +82,9 @@ func (t *table) update(counts map[counter.Key]counter.Count, who func(netip.Addr
 			t.remember(was)
 		}
 		back, answered := live[h.Back()]
+		if !answered {
+			back = new(Record)
+		}
 		if over(h, r.Count, back.Count, answered, full, now) {
 			ended = append(ended, counter.Key{Half: h, Index: r.index})
 		}
@@ -95,32 +106,34 @@ func known(now, was Who) Who {
 }
 
 // end moves a half from now to of late, and returns what is known of it.
-func (t *table) end(k counter.Key, c counter.Count) (r Record, ok bool) {
+func (t *table) end(k counter.Key, c counter.Count) (r *Record, ok bool) {
 	if r, ok = t.live[k.Half]; !ok || r.index != k.Index {
 		return r, false
 	}
 	delete(t.live, k.Half)
-	if c.Packets > 0 {
-		r.Count = c
+	if c.Packets > 0 && c.Packets != r.Count.Packets {
+		last := *r
+		last.Count = c
+		r = &last
 	}
 	t.remember(r)
 	return r, true
 }
 
-func (t *table) remember(r Record) {
+func (t *table) remember(r *Record) {
 	t.past = append(t.past, r)
 	if len(t.past) > maxPast {
-		t.past = append([]Record(nil), t.past[len(t.past)-maxPast*3/4:]...)
+		t.past = append([]*Record(nil), t.past[len(t.past)-maxPast*3/4:]...)
 	}
 }
 
 // records are all that is known, the newest first.
-func (t *table) records() []Record {
-	list := append(make([]Record, 0, len(t.past)+len(t.live)), t.past...)
+func (t *table) records() []*Record {
+	list := append(make([]*Record, 0, len(t.past)+len(t.live)), t.past...)
 	for _, r := range t.live {
 		list = append(list, r)
 	}
-	slices.SortFunc(list, func(a, b Record) int { return b.Count.Last.Compare(a.Count.Last) })
+	slices.SortFunc(list, func(a, b *Record) int { return b.Count.Last.Compare(a.Count.Last) })
 	return list
 }
 
@@ -170,11 +183,10 @@ const (
 
 // Join makes connections of the records of one host or of several, the newest first. whole says that all hosts were
 // asked that could have counted an answer.
-func Join(records []Record, whole bool, now time.Time) []api.Connection {
+func Join(records []*Record, whole bool, now time.Time) []api.Connection {
 	all := make(map[counter.Half]*Record, len(records)) // there may be tens of thousands
 	several := map[counter.Half][]Record{}
-	for i := range records {
-		r := &records[i]
+	for _, r := range records {
 		if was, ok := all[r.Half]; !ok {
 			all[r.Half] = r
 		} else if several[r.Half] = append(several[r.Half], *r); len(several[r.Half]) == 1 {

@@ -33,14 +33,14 @@ func (d *Desk) Totals() Totals {
 }
 
 // add counts what has ended, each connection once: by the half that began. The other one may have ended at the same look.
-func (t *Totals) add(ended []Record, live map[counter.Half]Record, now time.Time) {
+func (t *Totals) add(ended []*Record, live map[counter.Half]*Record, now time.Time) {
 	if len(ended) == 0 {
 		return
 	}
 	if t.Ended == nil {
 		t.Ended = map[string]uint64{}
 	}
-	both := make(map[counter.Half]Record, len(ended))
+	both := make(map[counter.Half]*Record, len(ended))
 	for _, r := range ended {
 		both[r.Half] = r
 	}
@@ -49,14 +49,17 @@ func (t *Totals) add(ended []Record, live map[counter.Half]Record, now time.Time
 		if !answered {
 			back, answered = live[r.Half.Back()]
 		}
-		if begins(r, back, answered) {
+		if !answered {
+			back = &Record{Half: r.Half.Back()}
+		}
+		if begins(r, back) {
 			t.Ended[outcome(r, back, answered, now)]++
 		}
 	}
 }
 
-func outcome(r, back Record, answered bool, now time.Time) string {
-	switch state(r, back, answered, hears(r), now) {
+func outcome(r, back *Record, answered bool, now time.Time) string {
+	switch state(*r, *back, answered, hears(*r), now) {
 	case "open", "closed", "answered":
 		return Answered
 	case "unanswered":
@@ -69,13 +72,8 @@ func outcome(r, back Record, answered bool, now time.Time) string {
 	return Unknown
 }
 
-// begins reports whether a half is the one by which its connection is counted, if its other half is known or not.
-func begins(r, back Record, answered bool) bool {
-	if !answered {
-		back = Record{Half: r.Half.Back()}
-	}
-	return r.Half == r.Half.Back() || opens(r, back)
-}
+// begins reports whether a half is the one by which its connection is counted. Of an other half that is not known there is nothing in back.
+func begins(r, back *Record) bool { return r.Half == r.Half.Back() || opens(*r, *back) }
 
 // hears reports whether this host would have counted an answer.
 func hears(r Record) bool { return r.Dst.Host == "" || r.Dst.Host == r.Src.Host }
@@ -83,7 +81,10 @@ func hears(r Record) bool { return r.Dst.Host == "" || r.Dst.Host == r.Src.Host 
 func (t *table) open() (n int) {
 	for h, r := range t.live {
 		back, answered := t.live[h.Back()]
-		if begins(r, back, answered) {
+		if !answered {
+			back = &Record{Half: h.Back()}
+		}
+		if begins(r, back) {
 			n++
 		}
 	}

@@ -38,6 +38,13 @@ func half(from, to netip.Addr, sport, dport uint16, proto, flags, opened uint8, 
 	}
 }
 
+func those(list []Record) (out []*Record) {
+	for _, r := range list {
+		out = append(out, &r)
+	}
+	return out
+}
+
 var whos = map[netip.Addr]Who{app: {"app", "blue", "host1"}, db: {"db", "blue", "host2"}}
 
 // TestStates: how a connection stands, by both halves and by one alone, where the other is counted on another host.
@@ -79,7 +86,7 @@ func TestStates(t *testing.T) {
 	} {
 		for whole, want := range map[bool]string{false: tt.alone, true: tt.all} {
 			for range 4 { // in any order of the map
-				list := Join(tt.records, whole, now)
+				list := Join(those(tt.records), whole, now)
 				if len(list) != 1 || list[0].State != want || list[0].From.Addr != app {
 					t.Fatalf("%+v, all hosts asked: %v: %+v, want %s, from app", tt.records, whole, list, want)
 				}
@@ -90,11 +97,11 @@ func TestStates(t *testing.T) {
 
 // TestJoin: what went each way is told once, from whom it began, with both ends' names, and nothing is counted twice or left out.
 func TestJoin(t *testing.T) {
-	list := Join([]Record{
+	list := Join(those([]Record{
 		half(db, app, 5432, 40000, tcp, syn|ack, syn|ack, 7, 9, 1), half(app, db, 40000, 5432, tcp, syn|ack, syn, 5, 10, 2),
 		half(app, db, 40000, 5432, tcp, ack, ack, 4, 5, 0), // it was idle between, and counted anew
 		half(app, app, 9, 9, udp, 0, 0, 3, 9, 9),           // to itself
-	}, true, now)
+	}), true, now)
 	if len(list) != 2 {
 		t.Fatalf("%+v", list)
 	}
@@ -131,7 +138,7 @@ func TestAgain(t *testing.T) {
 		{"datagrams", []Record{word(900, 800), word(700, 600), word(580, 570)}, 700},
 	} {
 		for range 4 {
-			list := Join(slices.Clone(tt.records), false, now)
+			list := Join(those(tt.records), false, now)
 			rand.Shuffle(len(tt.records), func(i, j int) { tt.records[i], tt.records[j] = tt.records[j], tt.records[i] })
 			want := time.Time{}
 			if tt.again > 0 {
@@ -253,12 +260,67 @@ func TestTable(t *testing.T) {
 		table.end(h, c)
 	}
 	for range 3 * maxPast {
-		table.past = append(table.past, Record{})
-		table.live[idle] = Record{}
+		table.past = append(table.past, new(Record))
+		table.live[idle] = new(Record)
 		table.end(counter.Key{Half: idle}, counter.Count{})
 	}
 	if len(table.past) > maxPast {
 		t.Errorf("%d are remembered", len(table.past))
+	}
+}
+
+// TestTotals: each connection that ended is counted once, on its caller's host, by what became of it; what there was no room for, too.
+func TestTotals(t *testing.T) {
+	self := cluster.NodeID("000000000000000a")
+	s, other := cluster.New(self), cluster.New("000000000000000b")
+	for _, e := range []cluster.Endpoint{{ID: "0123456789abcdef", Host: self, Addrs: []netip.Addr{app}}, {ID: "aaaaaaaaaaaaaaaa", Host: "000000000000000b", Addrs: []netip.Addr{db}}} {
+		e.Network, e.Name, e.MAC = "blue", e.ID, "02:42:00:00:00:01"
+		of := other
+		if e.Host == self {
+			of = s
+		}
+		if _, _, err := of.Put(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Merge(slices.Collect(other.Snapshot().Records())); err != nil {
+		t.Fatal(err)
+	}
+	k := &kernel{counts: map[counter.Key]counter.Count{}, lost: counter.Lost{Packets: 7}}
+	d := New(Config{Self: self, Mode: "on", Counter: k, Snapshot: s.Snapshot, Log: slog.New(slog.DiscardHandler)})
+	if n := d.Totals(); n.Open != 0 || len(n.Ended) != 5 || n.Lost != 0 || d.isOn() {
+		t.Errorf("before anything is counted: %+v", n)
+	}
+	d.begin()
+	add := func(from, to netip.Addr, sport, dport uint16, proto, flags, opened uint8, packets uint64, last time.Duration) {
+		h := counter.Half{Src: from, Dst: to, SrcPort: sport, DstPort: dport, Proto: proto}
+		port := "gv0123456789ab"
+		if from != app {
+			port = "gv0"
+		}
+		at := time.Now().Add(-last)
+		k.counts[counter.Key{Half: h}] = counter.Count{Packets: packets, First: at.Add(-time.Second), Last: at, Flags: flags, Opened: opened, Port: port}
+	}
+	add(app, out, 40000, 80, tcp, syn|ack|fin, syn, 5, 9*time.Second) // closed: both halves are here
+	add(out, app, 80, 40000, tcp, syn|ack|fin, syn|ack, 5, 9*time.Second)
+	add(app, out, 40001, 80, tcp, syn, syn, 3, 9*time.Second) // nobody answers
+	add(app, out, 40002, 80, tcp, syn, syn, 1, 9*time.Second) // refused
+	add(out, app, 80, 40002, tcp, rst|ack, rst|ack, 1, 9*time.Second)
+	add(app, db, 40003, 80, tcp, syn, syn, 1, 9*time.Second)                 // the other host knows
+	add(app, db, 40004, 80, tcp, syn|ack|rst, syn, 4, 9*time.Second)         // reset
+	add(app, db, 80, 40005, tcp, syn|ack|fin|rst, syn|ack, 4, 9*time.Second) // called by db, whose host counts it
+	add(app, db, 40006, 80, tcp, syn|ack, syn, 4, time.Second)               // goes on
+	add(app, db, 80, 40007, tcp, syn|ack, syn|ack, 4, time.Second)
+	k.lost.Packets = 10
+	d.look()
+	for key := range k.taken {
+		delete(k.counts, key)
+	}
+	k.lost.Packets = 12
+	d.look()
+	n := d.Totals()
+	if n.Open != 1 || n.Lost != 5 || fmt.Sprint(n.Ended) != "map[answered:1 refused:1 reset:1 unanswered:1 unknown:1]" {
+		t.Errorf("%+v", n)
 	}
 }
 
@@ -413,9 +475,10 @@ func TestMemory(t *testing.T) {
 	d.begin()
 	d.look()
 	for i := range 60000 {
-		d.table.past = append(d.table.past, half(app, db, uint16(i), 1, tcp, syn, syn, 1, 9, 9))
+		r := half(app, db, uint16(i), 1, tcp, syn, syn, 1, 9, 9)
+		d.table.past = append(d.table.past, &r)
 		d.table.end(counter.Key{}, counter.Count{})
-		d.table.live[counter.Half{}] = Record{}
+		d.table.live[counter.Half{}] = new(Record)
 	}
 	d.look()
 	all, err := d.Traffic(t.Context(), false)

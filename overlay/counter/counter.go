@@ -69,6 +69,7 @@ type Counter struct {
 
 	mu    sync.Mutex
 	objs  *bpfObjects       // nil: off
+	most  int               // as many were counted last
 	ports map[uint32]string // of interfaces by their index, also of such that have gone
 }
 
@@ -259,10 +260,11 @@ func (c *Counter) Read() (map[Key]Count, Lost, error) {
 }
 
 func (c *Counter) read() (map[Key]Count, Lost, error) {
-	counts := map[Key]Count{}
 	if c.objs == nil {
-		return counts, Lost{}, nil
+		return map[Key]Count{}, Lost{}, nil
 	}
+	counts := make(map[Key]Count, c.most)
+	defer func() { c.most = len(counts) }()
 	since, err := boot()
 	if err != nil {
 		return nil, Lost{}, err

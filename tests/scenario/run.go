@@ -195,7 +195,7 @@ func (e usageError) Error() string { return string(e) }
 
 func commands() map[string]command {
 	all := map[string]command{}
-	for _, group := range []map[string]command{hostCommands, packetCommands, nameCommands, powerCommands, flowCommands, composeCommands, isolationCommands, firewallCommands, controlCommands, wireguardCommands, prometheusCommands, routerCommands, casesCommands} {
+	for _, group := range []map[string]command{hostCommands, packetCommands, nameCommands, powerCommands, flowCommands, composeCommands, isolationCommands, firewallCommands, controlCommands, wireguardCommands, prometheusCommands, routerCommands, casesCommands, sshCommands} {
 		maps.Copy(all, group)
 	}
 	for n := 1; n <= 9; n++ {

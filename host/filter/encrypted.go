@@ -21,24 +21,27 @@ func encrypted(cfg Config) []nft.Chain {
 	by, notBy := in(encrypting), exprs{nft.Meta(unix.NFT_META_IIFNAME), nft.In(encrypting, true)}
 	elsewhere := exprs{nft.Meta(unix.NFT_META_OIFNAME), nft.In(encrypting, true)}
 	fromSecure := append(isFamily(true), nft.Addr(true, false), nft.In(family(secure, true), false))
-	begunSecure := exprs{nft.CTOriginal(unix.NFT_CT_SRC_IP6), nft.In(family(secure, true), false)}
+	begunSecure := append(isFamily(true), nft.CTOriginal(unix.NFT_CT_SRC_IP6), nft.In(family(secure, true), false))
 	wire := slices.Concat(elsewhere, notTo("lo"))
 	toSecure := append(isFamily(true), nft.Addr(true, true), nft.In(family(secure, true), false))
 	anywhere, ofNetworks := exprs(nil), []exprs{nil, nil}
 	if cfg.Partly { // of a packet that does not claim to have come from inside nothing is taken for an encrypted network
 		anywhere, ofNetworks = fromSecure, []exprs{{nft.Addr(false, false), nft.In(family(cluster, false), false)}, {nft.Addr(true, false), nft.In(family(cluster, true), false)}}
 	}
-	sent := nft.Chain{Name: "encrypted-out", Type: "filter", Hook: unix.NF_INET_LOCAL_OUT, Priority: priority - 1}
-	if !cfg.Partly {
-		sent.Rules = []nft.Rule{drop("no VXLAN leaves in the clear", elsewhere, toVXLAN())}
+	nothingElse := drop("hosts send each other nothing else there", by, exprs{nft.Meta(unix.NFT_META_L4PROTO), nft.In(transports, false), nft.DestinationPort(), nft.NotEqual(nft.Port(cfg.VXLAN))})
+	unencrypted := []nft.Rule{
+		drop("no VXLAN is taken that was not encrypted", anywhere, notBy, udpTo(cfg.VXLAN)),
+		drop("nor is it hidden in fragments", anywhere, notBy, isFamily(true), nested()),
 	}
-	return []nft.Chain{
-		{Name: "encrypted-in", Type: "filter", Hook: unix.NF_INET_LOCAL_IN, Priority: priority - 1, Rules: []nft.Rule{
-			drop("no VXLAN is taken that was not encrypted", notBy, anywhere, udpTo(cfg.VXLAN)),
-			drop("nor is it hidden in fragments", notBy, anywhere, isFamily(true), nested()),
-			drop("hosts send each other nothing else there", by, exprs{nft.Meta(unix.NFT_META_L4PROTO), nft.In(transports, false), nft.DestinationPort(), nft.NotEqual(nft.Port(cfg.VXLAN))}),
-			asContainer(false), asContainer(true),
-		}},
+	// All of networks that are not encrypted comes this way, too: what is asked of IPv4 comes first, and is all that is asked of it.
+	// Addresses inside are of IPv6.
+	ofIPv4 := accept("addresses inside are of IPv6", isFamily(false))
+	taken := append(unencrypted, nothingElse, asContainer(false), ofIPv4, asContainer(true))
+	if cfg.Partly {
+		taken = slices.Concat([]nft.Rule{nothingElse, asContainer(false), ofIPv4}, unencrypted, []nft.Rule{asContainer(true)})
+	}
+	chains := []nft.Chain{
+		{Name: "encrypted-in", Type: "filter", Hook: unix.NF_INET_LOCAL_IN, Priority: priority - 1, Rules: taken},
 		{Name: "encrypted-forward", Type: "filter", Hook: unix.NF_INET_FORWARD, Priority: priority - 1, Rules: []nft.Rule{
 			drop("nobody sends in this host's name", out(encrypting)),
 			drop("nor is this host a way for others", by),
@@ -47,27 +50,31 @@ func encrypted(cfg Config) []nft.Chain {
 		{Name: "encrypted-away", Type: "filter", Hook: unix.NF_INET_FORWARD, Priority: priority - 1, Rules: []nft.Rule{
 			toRanges(cfg.Interface, false, ofNetworks[0]), toRanges(cfg.Interface, true, ofNetworks[1]),
 		}},
-		sent,
 		{Name: "encrypted-last", Type: "filter", Hook: unix.NF_INET_POST_ROUTING, Priority: afterNAT + 1, Rules: []nft.Rule{
-			drop("nothing to the hosts inside goes another way", elsewhere, toSecure),
-			drop("nor from this one inside, whatever NAT makes of where to", wire, fromSecure),
-			drop("and of where from", wire, begunSecure),
-			toContainer(cfg.Interface, false), toContainer(cfg.Interface, true),
+			toContainer(cfg.Interface, false), ofIPv4,
+			drop("nothing to the hosts inside goes another way", toSecure, elsewhere),
+			drop("nor from this one inside, whatever NAT makes of where to", fromSecure, wire),
+			drop("and of where from", begunSecure, wire),
+			toContainer(cfg.Interface, true),
 		}},
 	}
+	if !cfg.Partly {
+		chains = append(chains, nft.Chain{Name: "encrypted-out", Type: "filter", Hook: unix.NF_INET_LOCAL_OUT, Priority: priority - 1, Rules: []nft.Rule{drop("no VXLAN leaves in the clear", elsewhere, toVXLAN())}})
+	}
+	return chains
 }
 
 // toContainer drops what is for a container and leaves otherwise than by the gateway: where that, its route or its
 // rule is not there, the kernel takes another way, in the clear.
 func toContainer(gateway string, v6 bool) nft.Rule {
-	return drop("what is for containers goes by the gateway or not at all", notTo(gateway), notTo("lo"), src{v6, cluster, true}.in())
+	return drop("what is for containers goes by the gateway or not at all", src{v6, cluster, true}.in(), notTo(gateway), notTo("lo"))
 }
 
 // asContainer drops what claims a container's address and comes from elsewhere. By a bridge of Docker's comes what a
 // container says that is on both networks.
 func asContainer(v6 bool) nft.Rule {
 	elsewhere := exprs{nft.Meta(unix.NFT_META_IIFNAME), nft.In(containers, true), nft.Meta(unix.NFT_META_IIFNAME), nft.NotEqual(nft.Name("lo"))}
-	return drop("nobody elsewhere sends in a container's name", elsewhere, src{v6, cluster, false}.in())
+	return drop("nobody elsewhere sends in a container's name", src{v6, cluster, false}.in(), elsewhere)
 }
 
 // toRanges drops what containers send to the cluster's ranges and no container has: it may have one tomorrow.

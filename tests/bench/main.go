@@ -100,6 +100,7 @@ func run(ctx context.Context, o options) (err error) {
 		{"a thousand service addresses: what the agent takes", more{b}.thousand},
 		{"policies: connections a second with them, against those without", more{b}.policies},
 		{"multicast: to a group, against the member's own address", more{b}.multicast},
+		{"beside: a network in the clear, with an encrypted one and without", b.beside},
 	}
 	for i, step := range steps {
 		if o.only == "" && i >= usual {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -26,6 +27,7 @@ const castDevice = "eth0"
 //	report GROUP COUNT    says by IGMP that somebody is a member, who is not
 //	join COUNT            is a member of that many IPv6 groups, and says when it is
 //	blast TO TIME         sends 64 bytes as fast as it can, and prints how many a second went
+//	pace TO COUNT         sends that many of 64 bytes, and prints how many nanoseconds one took, by the first hundredth and in the median
 //	count TO TIME         prints how many a second come within that time of the first one; then again, after a second without any
 func castMain(args []string) error {
 	usage := errors.New("give hear, tap, send, spoof, report, join, blast or count, and what it takes")
@@ -45,6 +47,8 @@ func castMain(args []string) error {
 		return castReport(rest[0], rest[1])
 	case verb == "blast" && len(rest) == 2:
 		return castBlast(rest[0], rest[1])
+	case verb == "pace" && len(rest) == 2:
+		return castPace(rest[0], rest[1])
 	case verb == "count" && len(rest) == 2:
 		return castCount(rest[0], rest[1])
 	case verb == "join" && len(rest) == 1:
@@ -143,6 +147,32 @@ func castBlast(dst, during string) error {
 		}
 	}
 	fmt.Printf("sent %.0f a second\n", float64(n)/time.Since(begin).Seconds())
+	return nil
+}
+
+// castPace takes the time of each: in a lab of namespaces the kernel has brought a datagram to the other container when it was sent, and of
+// many some are not disturbed by anybody.
+func castPace(dst, count string) error {
+	to, err := netip.ParseAddrPort(dst)
+	if err != nil {
+		return err
+	}
+	n, err := strconv.Atoi(count)
+	if err != nil {
+		return err
+	}
+	fd, index, err := castSocket(to.Addr())
+	if err != nil {
+		return err
+	}
+	text, at, took := make([]byte, 64), castSockaddr(to, index), make([]time.Duration, n)
+	for i := range took {
+		begin := time.Now()
+		_ = unix.Sendto(fd, text, 0, at) // a full queue is no end
+		took[i] = time.Since(begin)
+	}
+	slices.Sort(took)
+	fmt.Printf("%d %d\n", took[n/100], took[n/2])
 	return nil
 }
 

@@ -83,7 +83,7 @@ func fields(six bool) []field {
 		{152, 8, 0, millis(start)}, {153, 8, 0, millis(end)}, // some collectors know these alone
 		{src, size, 0, addr(func(f Flow) netip.Addr { return f.Src })}, {dst, size, 0, addr(func(f Flow) netip.Addr { return f.Dst })},
 		{7, 2, 0, u16(func(f Flow) uint16 { return f.SrcPort })}, {11, 2, 0, u16(func(f Flow) uint16 { return f.DstPort })},
-		{4, 1, 0, u8(func(f Flow) uint8 { return f.Proto })}, {6, 2, 0, u16(func(f Flow) uint16 { return uint16(f.Flags) })},
+		{4, 1, 0, u8(func(f Flow) uint8 { return f.Proto })}, {6, 1, 0, u8(func(f Flow) uint8 { return f.Flags })}, // shorter, as RFC 7125 lets: nfacctd takes the first byte of two
 		{2, 8, 0, u64(func(f Flow) uint64 { return f.Packets })}, {1, 8, 0, u64(func(f Flow) uint64 { return f.Bytes })},
 		{136, 1, 0, u8(func(f Flow) uint8 { return f.Reason })},
 		{351, 8, 0, u64(func(f Flow) uint64 { return 1<<56 | uint64(f.VNID) })}, // layer2SegmentId: VXLAN

@@ -217,7 +217,7 @@ func newJudges(t *testing.T) *judges {
 	w := &judges{device: map[string]uint32{}, endOf: map[uint32]string{}}
 	must(t, loadVerdictObjects(&w.objs, nil))
 	t.Cleanup(func() { w.objs.Close() })
-	must(t, w.objs.GvHeld.Put(uint32(heldLeave), w.objs.GvLeave))
+	must(t, errors.Join(w.objs.GvHeld.Put(uint32(heldLeave), w.objs.GvAgain), w.objs.GvHeld.Put(uint32(heldAgain), w.objs.GvEndpoint)))
 	w.tables = tables{config: w.objs.GvConfig, locals: w.objs.GvLocals, ranges: w.objs.GvRanges, groups: w.objs.GvGroups, counters: w.objs.GvFpCounters, settled: w.objs.GvSettled, generation: w.objs.GvGeneration, rules: w.objs.GvRules, own: w.objs.GvOwn, granted: w.objs.GvGranted, seats: w.objs.GvSeats, swept: w.objs.GvSwept}
 	for _, e := range endpoints {
 		name := "dev-" + e

@@ -16,6 +16,8 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	bpfMapGvAgainHeld       = "gv_again_held"
+	bpfMapGvBlank           = "gv_blank"
 	bpfMapGvConfig          = "gv_config"
 	bpfMapGvFpCounters      = "gv_fp_counters"
 	bpfMapGvGeneration      = "gv_generation"
@@ -32,11 +34,10 @@ const (
 	bpfMapGvSettled         = "gv_settled"
 	bpfMapGvSwept           = "gv_swept"
 	bpfMapGvUdpFlows        = "gv_udp_flows"
+	bpfProgGvAgain          = "gv_again"
 	bpfProgGvDeliver        = "gv_deliver"
 	bpfProgGvEndpoint       = "gv_endpoint"
-	bpfProgGvEndpointJudged = "gv_endpoint_judged"
 	bpfProgGvGateway        = "gv_gateway"
-	bpfProgGvLeave          = "gv_leave"
 	bpfProgGvNoteLocal      = "gv_note_local"
 	bpfProgGvNoteTunnel     = "gv_note_tunnel"
 	bpfProgGvTunnel         = "gv_tunnel"
@@ -86,11 +87,10 @@ type bpfSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfProgramSpecs struct {
+	GvAgain          *ebpf.ProgramSpec `ebpf:"gv_again"`
 	GvDeliver        *ebpf.ProgramSpec `ebpf:"gv_deliver"`
 	GvEndpoint       *ebpf.ProgramSpec `ebpf:"gv_endpoint"`
-	GvEndpointJudged *ebpf.ProgramSpec `ebpf:"gv_endpoint_judged"`
 	GvGateway        *ebpf.ProgramSpec `ebpf:"gv_gateway"`
-	GvLeave          *ebpf.ProgramSpec `ebpf:"gv_leave"`
 	GvNoteLocal      *ebpf.ProgramSpec `ebpf:"gv_note_local"`
 	GvNoteTunnel     *ebpf.ProgramSpec `ebpf:"gv_note_tunnel"`
 	GvTunnel         *ebpf.ProgramSpec `ebpf:"gv_tunnel"`
@@ -102,6 +102,8 @@ type bpfProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfMapSpecs struct {
+	GvAgainHeld  *ebpf.MapSpec `ebpf:"gv_again_held"`
+	GvBlank      *ebpf.MapSpec `ebpf:"gv_blank"`
 	GvConfig     *ebpf.MapSpec `ebpf:"gv_config"`
 	GvFpCounters *ebpf.MapSpec `ebpf:"gv_fp_counters"`
 	GvGeneration *ebpf.MapSpec `ebpf:"gv_generation"`
@@ -146,6 +148,8 @@ func (o *bpfObjects) Close() error {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfMaps struct {
+	GvAgainHeld  *ebpf.Map `ebpf:"gv_again_held"`
+	GvBlank      *ebpf.Map `ebpf:"gv_blank"`
 	GvConfig     *ebpf.Map `ebpf:"gv_config"`
 	GvFpCounters *ebpf.Map `ebpf:"gv_fp_counters"`
 	GvGeneration *ebpf.Map `ebpf:"gv_generation"`
@@ -166,6 +170,8 @@ type bpfMaps struct {
 
 func (m *bpfMaps) Close() error {
 	return _BpfClose(
+		m.GvAgainHeld,
+		m.GvBlank,
 		m.GvConfig,
 		m.GvFpCounters,
 		m.GvGeneration,
@@ -195,11 +201,10 @@ type bpfVariables struct {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfPrograms struct {
+	GvAgain          *ebpf.Program `ebpf:"gv_again"`
 	GvDeliver        *ebpf.Program `ebpf:"gv_deliver"`
 	GvEndpoint       *ebpf.Program `ebpf:"gv_endpoint"`
-	GvEndpointJudged *ebpf.Program `ebpf:"gv_endpoint_judged"`
 	GvGateway        *ebpf.Program `ebpf:"gv_gateway"`
-	GvLeave          *ebpf.Program `ebpf:"gv_leave"`
 	GvNoteLocal      *ebpf.Program `ebpf:"gv_note_local"`
 	GvNoteTunnel     *ebpf.Program `ebpf:"gv_note_tunnel"`
 	GvTunnel         *ebpf.Program `ebpf:"gv_tunnel"`
@@ -209,11 +214,10 @@ type bpfPrograms struct {
 
 func (p *bpfPrograms) Close() error {
 	return _BpfClose(
+		p.GvAgain,
 		p.GvDeliver,
 		p.GvEndpoint,
-		p.GvEndpointJudged,
 		p.GvGateway,
-		p.GvLeave,
 		p.GvNoteLocal,
 		p.GvNoteTunnel,
 		p.GvTunnel,

@@ -118,7 +118,7 @@ func (c configValue) nic() uint32 { return max(c.Underlay, c.Judged) }
 
 // hold gives the programs at the NIC and at containers' interfaces those that end with this process.
 func (p *Path) hold() error {
-	for slot, prog := range map[uint32]*ebpf.Program{heldEndpoint: p.objs.GvEndpointJudged, heldUnderlay: p.objs.GvUnderlayJudged} {
+	for slot, prog := range map[uint32]*ebpf.Program{heldEndpoint: p.objs.GvAgain, heldUnderlay: p.objs.GvUnderlayJudged} {
 		if err := p.objs.GvHeld.Put(slot, prog); err != nil {
 			return fmt.Errorf("hold the programs that take packets between hosts directly: %w", err)
 		}
@@ -180,6 +180,7 @@ const (
 	heldEndpoint
 	heldUnderlay
 	heldLeave
+	heldAgain
 )
 
 // Withdraw makes nothing direct until a Widen that has begun after it, where it is only so while Config.Judge lets it.

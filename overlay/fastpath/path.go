@@ -446,7 +446,7 @@ func (p *Path) load() error {
 	if err := spec.LoadAndAssign(objs, &ebpf.CollectionOptions{MapReplacements: old}); err != nil {
 		return fmt.Errorf("load the fast path's programs (needs Linux 5.12 with CONFIG_BPF_SYSCALL, and CAP_BPF and CAP_NET_ADMIN): %w", err)
 	}
-	for slot, prog := range map[uint32]*ebpf.Program{heldDeliver: objs.GvDeliver, heldLeave: objs.GvLeave} {
+	for slot, prog := range map[uint32]*ebpf.Program{heldDeliver: objs.GvDeliver, heldLeave: objs.GvAgain, heldAgain: objs.GvEndpoint} {
 		if err := objs.GvHeld.Put(slot, prog); err != nil {
 			return errors.Join(fmt.Errorf("hold the programs that carry from and to the gateway: %w", err), objs.Close())
 		}
@@ -461,6 +461,9 @@ func (p *Path) load() error {
 	}
 	return p.leaveUnderlays(p.cfg.Underlay.Device) // of a former agent with another NIC
 }
+
+// fresh are maps that not all have; they begin empty.
+var fresh = []string{bpfMapGvUdpFlows, bpfMapGvHeld, bpfMapGvLease, bpfMapGvPorts, bpfMapGvAgainHeld, bpfMapGvBlank}
 
 // adopt returns the maps of attached programs that fit, and where those run. Maps come all from
 // one program: they belong together.
@@ -477,7 +480,7 @@ func (p *Path) adopt(spec *ebpf.CollectionSpec, devices map[string]uint32) (map[
 		if err := link.AdoptMaps(id, spec, old); err != nil {
 			return err
 		}
-		for _, name := range []string{bpfMapGvUdpFlows, bpfMapGvHeld, bpfMapGvLease, bpfMapGvPorts} { // not all have these; they begin empty
+		for _, name := range fresh {
 			if m := old[name]; m != nil {
 				_ = m.Close()
 				delete(old, name)
@@ -487,7 +490,7 @@ func (p *Path) adopt(spec *ebpf.CollectionSpec, devices map[string]uint32) (map[
 		if old[bpfMapGvGroups] != nil { // nor all this, which is kept
 			known--
 		}
-		if known < len(spec.Maps)-5 { // of another version: none, rather than a part
+		if known < len(spec.Maps)-len(fresh)-1 { // of another version: none, rather than a part
 			for name, m := range old {
 				_ = m.Close()
 				delete(old, name)

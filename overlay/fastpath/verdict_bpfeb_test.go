@@ -16,6 +16,8 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	verdictMapGvAgainHeld       = "gv_again_held"
+	verdictMapGvBlank           = "gv_blank"
 	verdictMapGvConfig          = "gv_config"
 	verdictMapGvCopies          = "gv_copies"
 	verdictMapGvFpCounters      = "gv_fp_counters"
@@ -34,11 +36,10 @@ const (
 	verdictMapGvSwept           = "gv_swept"
 	verdictMapGvUdpFlows        = "gv_udp_flows"
 	verdictMapGvVerdict         = "gv_verdict"
+	verdictProgGvAgain          = "gv_again"
 	verdictProgGvDeliver        = "gv_deliver"
 	verdictProgGvEndpoint       = "gv_endpoint"
-	verdictProgGvEndpointJudged = "gv_endpoint_judged"
 	verdictProgGvGateway        = "gv_gateway"
-	verdictProgGvLeave          = "gv_leave"
 	verdictProgGvNoteLocal      = "gv_note_local"
 	verdictProgGvNoteTunnel     = "gv_note_tunnel"
 	verdictProgGvTunnel         = "gv_tunnel"
@@ -88,11 +89,10 @@ type verdictSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type verdictProgramSpecs struct {
+	GvAgain          *ebpf.ProgramSpec `ebpf:"gv_again"`
 	GvDeliver        *ebpf.ProgramSpec `ebpf:"gv_deliver"`
 	GvEndpoint       *ebpf.ProgramSpec `ebpf:"gv_endpoint"`
-	GvEndpointJudged *ebpf.ProgramSpec `ebpf:"gv_endpoint_judged"`
 	GvGateway        *ebpf.ProgramSpec `ebpf:"gv_gateway"`
-	GvLeave          *ebpf.ProgramSpec `ebpf:"gv_leave"`
 	GvNoteLocal      *ebpf.ProgramSpec `ebpf:"gv_note_local"`
 	GvNoteTunnel     *ebpf.ProgramSpec `ebpf:"gv_note_tunnel"`
 	GvTunnel         *ebpf.ProgramSpec `ebpf:"gv_tunnel"`
@@ -104,6 +104,8 @@ type verdictProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type verdictMapSpecs struct {
+	GvAgainHeld  *ebpf.MapSpec `ebpf:"gv_again_held"`
+	GvBlank      *ebpf.MapSpec `ebpf:"gv_blank"`
 	GvConfig     *ebpf.MapSpec `ebpf:"gv_config"`
 	GvCopies     *ebpf.MapSpec `ebpf:"gv_copies"`
 	GvFpCounters *ebpf.MapSpec `ebpf:"gv_fp_counters"`
@@ -150,6 +152,8 @@ func (o *verdictObjects) Close() error {
 //
 // It can be passed to loadVerdictObjects or ebpf.CollectionSpec.LoadAndAssign.
 type verdictMaps struct {
+	GvAgainHeld  *ebpf.Map `ebpf:"gv_again_held"`
+	GvBlank      *ebpf.Map `ebpf:"gv_blank"`
 	GvConfig     *ebpf.Map `ebpf:"gv_config"`
 	GvCopies     *ebpf.Map `ebpf:"gv_copies"`
 	GvFpCounters *ebpf.Map `ebpf:"gv_fp_counters"`
@@ -172,6 +176,8 @@ type verdictMaps struct {
 
 func (m *verdictMaps) Close() error {
 	return _VerdictClose(
+		m.GvAgainHeld,
+		m.GvBlank,
 		m.GvConfig,
 		m.GvCopies,
 		m.GvFpCounters,
@@ -203,11 +209,10 @@ type verdictVariables struct {
 //
 // It can be passed to loadVerdictObjects or ebpf.CollectionSpec.LoadAndAssign.
 type verdictPrograms struct {
+	GvAgain          *ebpf.Program `ebpf:"gv_again"`
 	GvDeliver        *ebpf.Program `ebpf:"gv_deliver"`
 	GvEndpoint       *ebpf.Program `ebpf:"gv_endpoint"`
-	GvEndpointJudged *ebpf.Program `ebpf:"gv_endpoint_judged"`
 	GvGateway        *ebpf.Program `ebpf:"gv_gateway"`
-	GvLeave          *ebpf.Program `ebpf:"gv_leave"`
 	GvNoteLocal      *ebpf.Program `ebpf:"gv_note_local"`
 	GvNoteTunnel     *ebpf.Program `ebpf:"gv_note_tunnel"`
 	GvTunnel         *ebpf.Program `ebpf:"gv_tunnel"`
@@ -217,11 +222,10 @@ type verdictPrograms struct {
 
 func (p *verdictPrograms) Close() error {
 	return _VerdictClose(
+		p.GvAgain,
 		p.GvDeliver,
 		p.GvEndpoint,
-		p.GvEndpointJudged,
 		p.GvGateway,
-		p.GvLeave,
 		p.GvNoteLocal,
 		p.GvNoteTunnel,
 		p.GvTunnel,

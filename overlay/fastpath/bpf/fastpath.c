@@ -53,7 +53,6 @@
 // The key without its later additions: every kernel takes this size. With the source, which is
 // its last member, Linux 5.19 does.
 #define KEY_SIZE offsetof(struct bpf_tunnel_key, local_ipv6)
-#define KEY_SIZE_WITH_SOURCE (KEY_SIZE + sizeof(struct addr))
 
 struct addr {
 	__u32 w[4]; // network order; IPv4 as ::ffff:a.b.c.d (RFC 4291, 2.5.5.2)
@@ -340,7 +339,7 @@ struct {
 
 // The programs that end with the agent. The kernel empties such a map when the last process that has it open,
 // the agent, is gone; programs do not count.
-enum { HELD_DELIVER, HELD_ENDPOINT, HELD_UNDERLAY, HELD_LEAVE, HELD };
+enum { HELD_DELIVER, HELD_ENDPOINT, HELD_UNDERLAY, HELD_LEAVE, HELD_AGAIN, HELD };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
@@ -348,6 +347,24 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } gv_held SEC(".maps");
+
+// Whether gv_endpoint is begun again by gv_again, and so an agent holds it. It is set right before that, and taken back first thing: the
+// CPU runs nothing else between. Where it does, since the kernel is one for real time, a packet is taken for another's: while an agent
+// is there as well.
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} gv_again_held SEC(".maps");
+
+// Nobody writes to it.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} gv_blank SEC(".maps");
 
 // Until when what was judged counts, by bpf_ktime_get_coarse_ns: an agent that hears of nothing does not put it off.
 struct {
@@ -416,6 +433,41 @@ struct {
 } gv_copies SEC(".maps");
 #endif
 
+// blank is 0. The kernel's check does not know that: what it knows of numbers it follows by itself, as far as they go. So it goes
+// through all that comes behind once for each family, each device or each end, and not once for all.
+static __always_inline __u32 blank(void)
+{
+	__u32 first = 0;
+	const __u32 *b = bpf_map_lookup_elem(&gv_blank, &first);
+
+	return b ? *(volatile __u32 *)b : 0;
+}
+
+// hide is the number.
+static __always_inline __u32 hide(__u32 number, __u32 nothing)
+{
+	asm volatile("%0 ^= %1" : "+r"(number) : "r"(nothing)); // or the compiler knows better
+	return number;
+}
+
+// none is 1 if a number is 0, and else 0. It has no branch, of which the kernel's check follows both ways through all that comes behind.
+static __always_inline __u32 none(__u32 number)
+{
+	__u64 n = number;
+
+	asm volatile("" : "+r"(n)); // or the compiler makes a branch of it
+	return (n - 1) >> 63;
+}
+
+// more is 1 if a number is more than another one, and else 0, without a branch either.
+static __always_inline __u32 more(__u32 number, __u32 than)
+{
+	__u64 n = than;
+
+	asm volatile("%0 -= %1" : "+r"(n) : "r"((__u64)number));
+	return n >> 63;
+}
+
 static __always_inline int same(const struct addr *a, const struct addr *b)
 {
 	return a->w[0] == b->w[0] && a->w[1] == b->w[1] && a->w[2] == b->w[2] && a->w[3] == b->w[3];
@@ -448,12 +500,19 @@ enum {
 struct headers {
 	struct addr src, dst;
 	__u16 mac[3]; // source
-	__u8 protocol, tos, fragment;
+	__u8 protocol, tos;
+	__u16 fragment; // not 0: it is one
 	__u32 at, transport; // where the IP header begins, and what it carries
 	__u32 length;	     // of that
 };
 
-static __always_inline int parse_ipv4(struct __sk_buff *skb, struct headers *h)
+// second_halves stands before those of 8 bytes on the stack: with them the kernel's check forgets what it knows of the first ones.
+static __always_inline void second_halves(void)
+{
+	asm volatile("" ::: "memory");
+}
+
+static __always_inline int parse_ipv4(struct __sk_buff *skb, struct headers *h, __u32 nothing)
 {
 	struct iphdr ip;
 	__u32 length;
@@ -463,12 +522,16 @@ static __always_inline int parse_ipv4(struct __sk_buff *skb, struct headers *h)
 	length = bpf_ntohs(ip.tot_len);
 	if (ip.version != 4 || ip.ihl != 5 || length < sizeof(ip) || length > skb->len - h->at)
 		return -1;
-	h->src = (struct addr){ { 0, 0, bpf_htonl(0xffff), ip.saddr } };
-	h->dst = (struct addr){ { 0, 0, bpf_htonl(0xffff), ip.daddr } };
 	h->protocol = ip.protocol;
 	h->tos = ip.tos;
-	h->fragment = !!(ip.frag_off & bpf_htons(0x3fff));
+	h->fragment = ip.frag_off & bpf_htons(0x3fff);
 	h->transport = h->at + sizeof(ip);
+	h->src.w[0] = h->dst.w[0] = nothing;
+	h->src.w[2] = h->dst.w[2] = hide(bpf_htonl(0xffff), nothing);
+	second_halves();
+	h->src.w[1] = h->dst.w[1] = nothing;
+	h->src.w[3] = ip.saddr;
+	h->dst.w[3] = ip.daddr;
 	h->length = length - sizeof(ip);
 	return 0;
 }
@@ -486,7 +549,7 @@ static __always_inline int plain_ipv6(struct __sk_buff *skb, __u8 next, __u32 tr
 	return (type && type <= ICMPV6_PARAMPROB) || type == ICMPV6_ECHO_REQUEST || type == ICMPV6_ECHO_REPLY;
 }
 
-static __always_inline int parse_ipv6(struct __sk_buff *skb, struct headers *h)
+static __always_inline int parse_ipv6(struct __sk_buff *skb, struct headers *h, __u32 nothing)
 {
 	struct ipv6hdr ip;
 
@@ -495,15 +558,22 @@ static __always_inline int parse_ipv6(struct __sk_buff *skb, struct headers *h)
 	h->transport = h->at + sizeof(ip);
 	if (ip.version != 6 || bpf_ntohs(ip.payload_len) > skb->len - h->transport || !plain_ipv6(skb, ip.nexthdr, h->transport))
 		return -1;
-	__builtin_memcpy(&h->src, &ip.saddr, sizeof(h->src));
-	__builtin_memcpy(&h->dst, &ip.daddr, sizeof(h->dst));
 	// Such an address would be taken for IPv4 by the maps.
-	if (is_ipv4(&h->src) || is_ipv4(&h->dst))
+	if (is_ipv4((struct addr *)&ip.saddr) || is_ipv4((struct addr *)&ip.daddr))
 		return -1;
 	h->protocol = ip.nexthdr;
-	h->length = bpf_ntohs(ip.payload_len);
-	h->fragment = 0;
 	h->tos = ip.priority << 4 | ip.flow_lbl[0] >> 4;
+	h->fragment = nothing & bpf_htons(0x3fff);
+	for (int i = 0; i < 4; i += 2) {
+		h->src.w[i] = hide(ip.saddr.in6_u.u6_addr32[i], nothing);
+		h->dst.w[i] = hide(ip.daddr.in6_u.u6_addr32[i], nothing);
+	}
+	second_halves();
+	for (int i = 1; i < 4; i += 2) {
+		h->src.w[i] = hide(ip.saddr.in6_u.u6_addr32[i], nothing);
+		h->dst.w[i] = hide(ip.daddr.in6_u.u6_addr32[i], nothing);
+	}
+	h->length = bpf_ntohs(ip.payload_len);
 	return 0;
 }
 
@@ -514,9 +584,9 @@ static __always_inline int parse(struct __sk_buff *skb, struct headers *h, const
 	if (skb->vlan_present || bpf_skb_load_bytes(skb, frame + ETH_ALEN, h->mac, sizeof(h->mac)))
 		return -1;
 	if (proto == bpf_htons(ETH_P_IP))
-		return parse_ipv4(skb, h);
+		return parse_ipv4(skb, h, blank());
 	if (proto == bpf_htons(ETH_P_IPV6))
-		return parse_ipv6(skb, h);
+		return parse_ipv6(skb, h, blank());
 	return -1;
 }
 
@@ -600,19 +670,18 @@ struct ride {
 // join makes of a packet's ends and their ports the tuple of its connection.
 static __always_inline void join(const struct addr *src, const struct addr *dst, __be16 source, __be16 dest, __u32 protocol, struct ride *r)
 {
-	__u32 low = 0;
+	__u32 low = more(source, dest);
 	int i;
 
 	// The lower end comes first.
 	for (i = 0; i < 4; i++) {
 		if (src->w[i] == dst->w[i])
 			continue;
-		low = src->w[i] > dst->w[i];
+		low = more(src->w[i], dst->w[i]);
 		break;
 	}
-	if (i == 4)
-		low = source > dest;
-	r->from = !!low;
+	r->from = low;
+	asm volatile("" : "+r"(low)::"memory"); // of what is written above the check is not to learn below
 	r->tuple.end[0] = low ? *dst : *src;
 	r->tuple.end[1] = low ? *src : *dst;
 	r->tuple.port[0] = low ? dest : source;
@@ -639,7 +708,7 @@ static __always_inline int ride_of(struct __sk_buff *skb, const struct headers *
 		if (header < 20 || header > h->length)
 			return -1;
 		r->flags = l4.flags;
-		r->empty = header == h->length;
+		r->empty = none(header ^ h->length);
 	} else if (h->protocol == IPPROTO_UDP) {
 		if (h->length < sizeof(struct udphdr) || bpf_skb_load_bytes(skb, h->transport, &l4, 4))
 			return -1;
@@ -706,6 +775,11 @@ static __always_inline int sound(__u8 flags)
 	if (flags & SYN)
 		return !(flags & (RST | FIN)) && (flags & ACK || !(flags & (PSH | URG)));
 	return flags & ACK || (flags & RST && !(flags & (FIN | PSH | URG)));
+}
+
+static __always_inline __u8 edge_of(__u8 flags)
+{
+	return KIND_EDGE & (none(flags & (FIN | SYN | RST)) - 1);
 }
 
 static __always_inline void take_slots(struct ride *r, __u64 what)
@@ -896,7 +970,7 @@ static __always_inline int rides_own(struct ride *r, __u32 generation, int how)
 		unown(&r->tuple, o->share);
 	}
 	take_slots(r, what);
-	r->edge = r->flags & (FIN | SYN | RST) ? KIND_EDGE : 0;
+	r->edge = edge_of(r->flags);
 	if (first && !o->begun)
 		r->edge = KIND_BEGINS;
 	return 1;
@@ -985,7 +1059,7 @@ static __always_inline int rides(struct __sk_buff *skb, const struct headers *h,
 		if (!sound(r->flags) || (what & 0xffff) != generation || age > SETTLED_LIFE)
 			return 0;
 		take_slots(r, what);
-		r->edge = r->flags & (FIN | SYN | RST) ? KIND_EDGE : 0;
+		r->edge = edge_of(r->flags);
 		return 1;
 	}
 	// What begins or ends a connection the switch sees, and what it notes is noted after that.
@@ -1603,33 +1677,35 @@ static __always_inline int send(struct __sk_buff *skb, __u32 ifindex)
 	return bpf_redirect(ifindex, 0);
 }
 
-// is_inside: the host takes what is encrypted there (cluster.SecureRange).
-static __always_inline int is_inside(const struct addr *a)
+static __always_inline __u32 none_of_ipv4(const struct addr *a)
 {
-	return a->w[0] == bpf_htonl(0xfd677261) && a->w[1] == bpf_htonl(0x70650001);
+	return a->w[0] | a->w[1] | (a->w[2] ^ bpf_htonl(0xffff));
+}
+
+// inside: the host takes what is encrypted there (cluster.SecureRange).
+static __always_inline __u32 inside(const struct addr *a)
+{
+	return none((a->w[0] ^ bpf_htonl(0xfd677261)) | (a->w[1] ^ bpf_htonl(0x70650001)));
 }
 
 // address has the VXLAN device send the packet to a VTEP; not 0: there is no memory.
 static __always_inline int address(struct __sk_buff *skb, const struct config *c, __u32 vnid, const struct addr *vtep)
 {
 	struct bpf_tunnel_key key = { .tunnel_id = vnid, .tunnel_ttl = 64 };
+	const struct addr *source = &c->source;
+	__u32 ipv4 = none(none_of_ipv4(vtep)), all = -ipv4, other;
 	__u64 flags;
 
-	if (is_ipv4(vtep)) {
-		key.remote_ipv4 = bpf_ntohl(vtep->w[3]);
-		key.local_ipv4 = bpf_ntohl(c->source.w[3]);
-		flags = BPF_F_ZERO_CSUM_TX; // RFC 7348, 5: the usual over IPv4
-	} else {
-		__builtin_memcpy(key.remote_ipv6, vtep, sizeof(*vtep));
-		__builtin_memcpy(key.local_ipv6, &c->source, sizeof(c->source));
-		flags = BPF_F_TUNINFO_IPV6; // with checksum: RFC 8200, 8.1
-		if (c->unsummed)
-			flags |= BPF_F_ZERO_CSUM_TX;
-	}
+	// Of IPv4 the kernel reads the first word only, which is 0 in an addr.
+	__builtin_memcpy(key.remote_ipv6, vtep, sizeof(*vtep));
+	key.remote_ipv6[0] |= bpf_ntohl(vtep->w[3]) & all;
+	__builtin_memcpy(key.local_ipv6, source, sizeof(*source));
+	key.local_ipv6[0] |= bpf_ntohl(source->w[3]) & all;
+	// RFC 7348, 5: the usual over IPv4 is none; over IPv6 with checksum: RFC 8200, 8.1.
+	flags = (BPF_F_ZERO_CSUM_TX & (all | (none(c->unsummed) - 1))) | (BPF_F_TUNINFO_IPV6 & ~all);
 	// A source is one of its own family only, and inside what encrypts or not: else the kernel chooses.
-	if (!zero(&c->source) && is_ipv4(&c->source) == is_ipv4(vtep) && is_inside(&c->source) == is_inside(vtep))
-		return bpf_skb_set_tunnel_key(skb, &key, KEY_SIZE_WITH_SOURCE, flags);
-	return bpf_skb_set_tunnel_key(skb, &key, KEY_SIZE, flags);
+	other = none(source->w[0] | source->w[1] | source->w[2] | source->w[3]) | (ipv4 ^ none(none_of_ipv4(source))) | (inside(source) ^ inside(vtep));
+	return bpf_skb_set_tunnel_key(skb, &key, KEY_SIZE + ((other - 1) & sizeof(struct addr)), flags);
 }
 
 static __always_inline int encapsulate(struct __sk_buff *skb, const struct config *c, __u32 vnid, const struct addr *vtep, int mtu)
@@ -1779,9 +1855,10 @@ static __always_inline int members_fit(struct __sk_buff *skb, const struct group
 }
 
 // to_members hands a copy to each member but one, and returns the device of the last member, who is still to have his; 0: there is none.
+// The kernel's check is to know of nothing here what it is: what it knows, it follows by itself through each turn.
 static __always_inline __u32 to_members(struct __sk_buff *skb, const struct group *g, __u32 except)
 {
-	__u32 last = 0;
+	__u32 last = blank();
 
 	for (int i = 0; i < MAX_MEMBERS && i < g->members; i++) {
 		__u32 ifindex = g->member[i];
@@ -1790,7 +1867,7 @@ static __always_inline __u32 to_members(struct __sk_buff *skb, const struct grou
 			continue;
 		if (last)
 			copy(skb, last);
-		last = ifindex;
+		last = *(volatile __u32 *)&g->member[i];
 	}
 	return last;
 }
@@ -1853,22 +1930,6 @@ static __always_inline int spread(struct __sk_buff *skb, const struct config *c,
 	return ret != GO_ON ? ret : encapsulate(skb, c, src->vnid, vtep, 0);
 }
 
-// leave lets a container's packet arrive at the gateway. What is too big for that goes on.
-static __always_inline int leave(struct __sk_buff *skb, const struct config *c, const struct headers *h, const struct local *src, const struct range *to, struct ride *r, int how)
-{
-	// Open vSwitch makes the gateway anew when it starts again: until we know it, go on.
-	if (!c->gateway || !may_leave(skb, c, h, src, to->to) || exceeded(skb, c->gateway))
-		return GO_ON;
-	if (src->guarded && !rides(skb, h, r, how))
-		return GO_ON;
-	if (src->guarded)
-		count_ride(r, skb->len, BY_GATEWAY);
-	count_all(skb->len, src->slot, 0, to->slot, 0, check(src->vnid, number(src->vnid, src->realm), 0, src->vnid_slot));
-	if (set_ethernet(skb, c->gateway_mac, skb->protocol))
-		return TC_ACT_SHOT; // no memory
-	return enter(skb, c->gateway);
-}
-
 // calls says whether a packet is the first one of a connection of TCP.
 static __always_inline int calls(struct __sk_buff *skb, const struct headers *h)
 {
@@ -1876,85 +1937,6 @@ static __always_inline int calls(struct __sk_buff *skb, const struct headers *h)
 
 	return h->protocol == IPPROTO_TCP && !h->fragment && !bpf_skb_load_bytes(skb, h->transport + 13, &flags, 1) &&
 	       (flags & (FIN | SYN | RST | ACK)) == SYN;
-}
-
-// endpoint is gv_endpoint; nic is the index of the NIC by which packets between hosts leave; 0: by none.
-static __always_inline int endpoint(struct __sk_buff *skb, const struct config *c, __u32 nic)
-{
-	const struct local *src, *dst;
-	const struct range *to = NULL;
-	__u32 bytes = skb->len;
-	int mtu, ret, guarded;
-	struct ride r = {};
-	struct headers h;
-	__s64 vnid_slot;
-
-	if (parse(skb, &h, 0, skb->protocol))
-		return GO_ON;
-	src = bpf_map_lookup_elem(&gv_locals, &h.src);
-	if (!src || src->ifindex != skb->ifindex || !same_mac(src->mac, h.mac))
-		return GO_ON;
-	dst = bpf_map_lookup_elem(&gv_locals, &h.dst);
-	if (dst) {
-		vnid_slot = check(src->vnid, number(src->vnid, src->realm), number(dst->vnid, dst->realm), src->vnid_slot);
-		if (!dst->ifindex || dst->ifindex == skb->ifindex || vnid_slot < 0)
-			return GO_ON;
-		mtu = exceeded(skb, dst->ifindex);
-	} else {
-		to = find_range(&h.dst);
-		if (!to)
-			return GO_ON;
-		if (to->to) {
-			if (src->guarded && calls(skb, &h))
-				bpf_tail_call(skb, &gv_held, HELD_LEAVE); // falls through if it is not held
-			return leave(skb, c, &h, src, to, &r, NEXT_IS_SWITCH);
-		}
-		if (zero(&to->vtep))
-			return spread(skb, c, nic, &h, src);
-		vnid_slot = check(src->vnid, number(src->vnid, src->realm), number(to->vnid, to->realm), src->vnid_slot);
-		if (vnid_slot < 0)
-			return GO_ON;
-		mtu = exceeded(skb, c->tunnel_mtu);
-		// Open vSwitch makes its device anew when it starts again: until we know it, go on.
-		if (!mtu && c->tunnel != c->tunnel_mtu)
-			mtu = exceeded(skb, c->tunnel);
-	}
-	guarded = src->guarded || (dst && dst->guarded);
-	if (guarded && (mtu || !rides(skb, &h, &r, MAY_BEGIN | NEXT_IS_SWITCH)))
-		return GO_ON;
-	if (mtu) {
-		ret = answer(skb, zero(&src->router) ? &h.dst : &src->router, mtu);
-		if (ret)
-			return ret;
-	}
-	count_all(bytes, src->slot, 0, dst ? dst->slot : to->slot, !!dst, vnid_slot);
-	if (guarded)
-		count_ride(&r, bytes, dst ? BY_CONTAINER : BY_TUNNEL);
-	if (to && !mtu) {
-		ret = encapsulate_direct(skb, c, nic, &h, src->vnid, &to->vtep);
-		if (ret != GO_ON)
-			return ret;
-	}
-	if (set_ethernet(skb, mtu ? src->mac : dst ? dst->mac : NULL, skb->protocol))
-		return TC_ACT_SHOT; // no memory
-	if (mtu)
-		return deliver(skb, skb->ifindex, mtu);
-	if (dst)
-		return deliver(skb, dst->ifindex, 0);
-	return encapsulate(skb, c, src->vnid, &to->vtep, 0);
-}
-
-SEC("tc")
-int gv_endpoint(struct __sk_buff *skb)
-{
-	const struct config *c = config();
-	int ret = GO_ON;
-
-	if (c && c->judged)
-		bpf_tail_call(skb, &gv_held, HELD_ENDPOINT); // falls through if it is not held
-	if (c)
-		ret = endpoint(skb, c, c->underlay);
-	return ret == GO_ON ? hand(skb) : ret;
 }
 
 // judged is the index of the NIC by which packets are direct while an agent holds these programs and hears of changes.
@@ -1966,37 +1948,154 @@ static __always_inline __u32 judged(const struct config *c)
 	return until && bpf_ktime_get_coarse_ns() < *until ? c->judged : 0;
 }
 
-// gv_endpoint_judged ends with the agent, which alone knows what the host's rules have become.
-SEC("tc")
-int gv_endpoint_judged(struct __sk_buff *skb)
+// goal is where a container's packet goes.
+enum { TO_CONTAINER, TO_TUNNEL, TO_GV0 };
+
+struct goal {
+	struct addr vtep;
+	__u32 ifindex;
+	__u32 slot;
+	__u16 mac[3];
+	__u16 unused;
+};
+
+// endpoint is gv_endpoint. What begins at the gateway ends with the agent, as what carries the answers does: the switch would not take
+// the answer to a first packet that it has not seen. So does what is direct because it was judged: the agent alone knows what the
+// host's rules have become. held says that there is one.
+static __always_inline int endpoint(struct __sk_buff *skb, const struct config *c, __u32 held)
 {
+	__u32 bytes = skb->len, nic = c->underlay, nothing = blank(), kind = TO_TUNNEL, guarded, how = MAY_BEGIN | NEXT_IS_SWITCH;
+	struct goal goal = { .vtep = { { nothing, nothing, nothing, nothing } }, .ifindex = 0 };
+	const struct local *src, *dst;
+	const struct range *to;
+	struct ride r = {};
+	struct headers h;
+	__s64 vnid_slot;
+	__u32 slot;
+	int mtu, ret;
+
+	if (held && c->judged)
+		nic = judged(c);
+	nic = hide(nic, nothing);
+	held = hide(held, nothing);
+	if (parse(skb, &h, 0, skb->protocol))
+		return GO_ON;
+	src = bpf_map_lookup_elem(&gv_locals, &h.src);
+	if (!src || src->ifindex != skb->ifindex || !same_mac(src->mac, h.mac))
+		return GO_ON;
+	guarded = src->guarded;
+	set_router_mac(goal.mac);
+	dst = bpf_map_lookup_elem(&gv_locals, &h.dst);
+	if (dst) {
+		vnid_slot = check(src->vnid, number(src->vnid, src->realm), number(dst->vnid, dst->realm), src->vnid_slot);
+		if (!dst->ifindex || dst->ifindex == skb->ifindex || vnid_slot < 0)
+			return GO_ON;
+		mtu = exceeded(skb, dst->ifindex);
+		kind = TO_CONTAINER;
+		guarded |= dst->guarded;
+		goal.ifindex = dst->ifindex;
+		goal.slot = dst->slot;
+		__builtin_memcpy(goal.mac, dst->mac, ETH_ALEN);
+	} else {
+		to = find_range(&h.dst);
+		if (!to)
+			return GO_ON;
+		goal.slot = to->slot;
+		if (to->to) {
+			// It arrives there, so that the host's stack sees all of it. What is too big for that goes on. Open vSwitch makes
+			// its device anew when it starts again: until we know it, go on.
+			if (!c->gateway || !may_leave(skb, c, &h, src, to->to) || exceeded(skb, c->gateway))
+				return GO_ON;
+			if (!held) {
+				if (guarded && calls(skb, &h))
+					bpf_tail_call(skb, &gv_held, HELD_LEAVE); // falls through if it is not held
+				how = NEXT_IS_SWITCH;
+			}
+			vnid_slot = check(src->vnid, number(src->vnid, src->realm), 0, src->vnid_slot);
+			mtu = 0;
+			kind = TO_GV0;
+			goal.ifindex = c->gateway;
+			__builtin_memcpy(goal.mac, c->gateway_mac, ETH_ALEN);
+		} else {
+			if (zero(&to->vtep))
+				return spread(skb, c, nic, &h, src);
+			vnid_slot = check(src->vnid, number(src->vnid, src->realm), number(to->vnid, to->realm), src->vnid_slot);
+			if (vnid_slot < 0)
+				return GO_ON;
+			mtu = exceeded(skb, c->tunnel_mtu);
+			// So it does with that of the tunnel.
+			if (!mtu && c->tunnel != c->tunnel_mtu)
+				mtu = exceeded(skb, c->tunnel);
+			goal.vtep = to->vtep;
+		}
+	}
+	// From here on the kernel's check does not know which of these it was, and goes through the rest once for all.
+	kind = hide(kind, nothing);
+	mtu = hide(mtu, nothing);
+	how = hide(how, nothing);
+	guarded = hide(guarded, nothing);
+	slot = hide(vnid_slot, nothing);
+	goal.slot = hide(goal.slot, nothing);
+	goal.ifindex = hide(goal.ifindex, nothing);
+	for (int i = 0; i < 3; i++)
+		goal.mac[i] = hide(goal.mac[i], nothing);
+	if (guarded && (mtu || !rides(skb, &h, &r, how)))
+		return GO_ON;
+	if (mtu) {
+		if (!zero(&src->router))
+			h.dst = src->router;
+		ret = answer(skb, &h.dst, mtu);
+		if (ret)
+			return ret;
+		__builtin_memcpy(goal.mac, src->mac, ETH_ALEN);
+	}
+	count_all(bytes, src->slot, 0, goal.slot, kind == TO_CONTAINER, slot);
+	if (guarded)
+		count_ride(&r, bytes, kind == TO_CONTAINER ? BY_CONTAINER : kind == TO_GV0 ? BY_GATEWAY : BY_TUNNEL);
+	if (kind == TO_TUNNEL && !mtu) {
+		ret = encapsulate_direct(skb, c, nic, &h, src->vnid, &goal.vtep);
+		if (ret != GO_ON)
+			return ret;
+	}
+	if (set_ethernet(skb, goal.mac, skb->protocol))
+		return TC_ACT_SHOT; // no memory
+	if (mtu)
+		return deliver(skb, skb->ifindex, mtu);
+	if (kind == TO_CONTAINER)
+		return deliver(skb, goal.ifindex, 0);
+	if (kind == TO_GV0)
+		return enter(skb, goal.ifindex);
+	return encapsulate(skb, c, src->vnid, &goal.vtep, 0);
+}
+
+SEC("tc")
+int gv_endpoint(struct __sk_buff *skb)
+{
+	__u32 zero = 0, *again = bpf_map_lookup_elem(&gv_again_held, &zero), held = again ? *again : 0;
 	const struct config *c = config();
+	int ret = GO_ON;
 
-	int ret = c ? endpoint(skb, c, judged(c)) : GO_ON;
-
+	if (held)
+		*again = 0;
+	if (c && c->judged && !held)
+		bpf_tail_call(skb, &gv_held, HELD_ENDPOINT); // falls through if it is not held
+	if (c)
+		ret = endpoint(skb, c, held);
 	return ret == GO_ON ? hand(skb) : ret;
 }
 
-// gv_leave has connections to the gateway begin. It ends with the agent, as what carries their answers does: the switch would not take the
-// answer to a first packet that it has not seen.
+// gv_again ends with the agent. It is all that does of what gv_endpoint does: that is not checked and kept twice by the kernel.
 SEC("tc")
-int gv_leave(struct __sk_buff *skb)
+int gv_again(struct __sk_buff *skb)
 {
-	const struct config *c = config();
-	const struct range *to = NULL;
-	const struct local *src;
-	struct ride r = {};
-	struct headers h;
-	int ret = GO_ON;
+	__u32 zero = 0, *again = bpf_map_lookup_elem(&gv_again_held, &zero);
 
-	if (c && !parse(skb, &h, 0, skb->protocol)) {
-		src = bpf_map_lookup_elem(&gv_locals, &h.src);
-		if (src && src->ifindex == skb->ifindex && same_mac(src->mac, h.mac) && !bpf_map_lookup_elem(&gv_locals, &h.dst))
-			to = find_range(&h.dst);
-		if (to && to->to)
-			ret = leave(skb, c, &h, src, to, &r, MAY_BEGIN | NEXT_IS_SWITCH);
+	if (again) {
+		*again = 1;
+		bpf_tail_call(skb, &gv_held, HELD_AGAIN);
+		*again = 0;
 	}
-	return ret == GO_ON ? hand(skb) : ret;
+	return hand(skb);
 }
 
 static __always_inline int from_tunnel(struct __sk_buff *skb, const struct config *c)
@@ -2094,7 +2193,7 @@ int gv_underlay(struct __sk_buff *skb)
 	return underlay(skb, c, c->underlay);
 }
 
-// gv_underlay_judged ends with the agent, as gv_endpoint_judged does.
+// gv_underlay_judged ends with the agent, as what gv_again begins does.
 SEC("tc")
 int gv_underlay_judged(struct __sk_buff *skb)
 {

@@ -67,20 +67,47 @@ func TestTrafficArrives(t *testing.T) {
 		for i := range n {
 			want.Connections = append(want.Connections, Connection{First: at, Last: at, Proto: "tcp", State: "open", Packets: 1, From: TrafficEnd{Name: "app", Addr: netip.MustParseAddr("10.128.0.2"), Port: uint16(i)}})
 		}
-		client, _ := serve(t, Handlers{Traffic: func(_ context.Context, all bool) (Traffic, error) {
-			if !all {
+		client, _ := serve(t, Handlers{Traffic: func(_ context.Context, of TrafficOf) (Traffic, error) {
+			if !of.All {
 				return Traffic{}, Errorf(http.StatusConflict, "this host alone")
 			}
 			return want, nil
 		}})
-		got, err := client.Traffic(t.Context(), true)
+		got, err := client.Traffic(t.Context(), TrafficOf{All: true})
 		opt := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 		if err != nil || !cmp.Equal(got, want, opt) {
 			t.Errorf("%v: %s", err, cmp.Diff(want, got, opt))
 		}
-		if _, err := client.Traffic(t.Context(), false); err == nil || err.Error() != "this host alone" {
+		if _, err := client.Traffic(t.Context(), TrafficOf{}); err == nil || err.Error() != "this host alone" {
 			t.Errorf("an error arrives as %v", err)
 		}
+	}
+}
+
+// TestTrafficIsAskedFor: what is wanted arrives, and what is wanted of a connection holds for both of its directions.
+func TestTrafficIsAskedFor(t *testing.T) {
+	app, db := TrafficEnd{Name: "app", Network: "blue", Addr: netip.MustParseAddr("10.128.0.2"), Port: 40000}, TrafficEnd{Name: "db", Network: "red", Addr: netip.MustParseAddr("10.129.0.2"), Port: 80}
+	var asked TrafficOf
+	client, _ := serve(t, Handlers{Traffic: func(_ context.Context, of TrafficOf) (Traffic, error) {
+		asked = of
+		return Traffic{}, nil
+	}})
+	for _, tt := range []struct {
+		of  TrafficOf
+		has bool
+	}{
+		{TrafficOf{}, true}, {TrafficOf{All: true, Ends: []string{"app"}}, true}, {TrafficOf{Ends: []string{"blue/app", "10.129.0.2"}}, true}, {TrafficOf{Ends: []string{"red/app"}}, false},
+		{TrafficOf{Ends: []string{"db", "app"}, Network: "red", Port: 80}, true}, {TrafficOf{Ends: []string{"app", "app"}}, false}, {TrafficOf{Network: "green"}, false}, {TrafficOf{Port: 443}, false},
+	} {
+		if _, err := client.Traffic(t.Context(), tt.of); err != nil || !cmp.Equal(asked, tt.of) {
+			t.Errorf("%v: %s", err, cmp.Diff(tt.of, asked))
+		}
+		if tt.of.Has(app, db) != tt.has || tt.of.Has(db, app) != tt.has {
+			t.Errorf("%+v: not %v", tt.of, tt.has)
+		}
+	}
+	if _, err := client.Traffic(t.Context(), TrafficOf{Ends: []string{"a", "b", "c"}}); err == nil {
+		t.Error("three ends")
 	}
 }
 

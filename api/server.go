@@ -66,7 +66,7 @@ type Handlers struct {
 	StartMirror  func(context.Context, MirrorRequest) (Done, error)
 	StopMirror   func(context.Context, StopMirrorRequest) (Done, error)
 	Limit        func(context.Context, LimitRequest) (Done, error)
-	Traffic      func(ctx context.Context, all bool) (Traffic, error)
+	Traffic      func(ctx context.Context, of TrafficOf) (Traffic, error)
 	Metrics      http.Handler // in Prometheus' text format
 	// Absent says why there is no such answer; nil: it is one of another version.
 	Absent error

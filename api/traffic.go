@@ -66,9 +66,46 @@ type TrafficEnd struct {
 	Port    uint16     `json:"port,omitempty"`
 }
 
+// TrafficOf says of whom. What is empty is no condition.
+type TrafficOf struct {
+	// All hosts are asked, as far as they can have counted what is wanted.
+	All bool
+	// Ends are two names at most, of containers, or addresses: the connection has all of them.
+	Ends []string
+	// Network is that of one end.
+	Network string
+	// Port is that of one end.
+	Port uint16
+}
+
+// Has reports whether a connection between the two ends is wanted.
+func (o TrafficOf) Has(a, b TrafficEnd) bool {
+	switch e := o.Ends; {
+	case len(e) == 1 && !a.Is(e[0]) && !b.Is(e[0]):
+	case len(e) >= 2 && !(a.Is(e[0]) && b.Is(e[1])) && !(a.Is(e[1]) && b.Is(e[0])):
+	case o.Network != "" && a.Network != o.Network && b.Network != o.Network:
+	case o.Port != 0 && a.Port != o.Port && b.Port != o.Port:
+	default:
+		return true
+	}
+	return false
+}
+
+// Is reports whether an end is called so: by its name, NETWORK/NAME, or its address.
+func (e TrafficEnd) Is(name string) bool {
+	return e.Name == name || e.Addr.String() == name || e.Network+"/"+e.Name == name
+}
+
 // Traffic says who talks to whom on the agent's host, or on all. Where nothing is counted yet, it begins to be.
-func (c *Client) Traffic(ctx context.Context, all bool) (Traffic, error) {
-	return call[Traffic](ctx, c, http.MethodGet, "traffic?"+url.Values{"all": {strconv.FormatBool(all)}}.Encode(), nil)
+func (c *Client) Traffic(ctx context.Context, of TrafficOf) (Traffic, error) {
+	q := url.Values{"all": {strconv.FormatBool(of.All)}, "end": of.Ends}
+	if of.Network != "" {
+		q.Set("network", of.Network)
+	}
+	if of.Port != 0 {
+		q.Set("port", strconv.Itoa(int(of.Port)))
+	}
+	return call[Traffic](ctx, c, http.MethodGet, "traffic?"+q.Encode(), nil)
 }
 
 var _ = resource(Handlers.addTraffic, func(h Handlers, to *Handlers) { to.Traffic = h.Traffic })
@@ -79,7 +116,16 @@ func (h Handlers) addTraffic(mux *routes) {
 			mux.none(w, r)
 			return
 		}
-		value, err := h.Traffic(r.Context(), r.URL.Query().Get("all") == "true")
+		q := r.URL.Query()
+		of := TrafficOf{All: q.Get("all") == "true", Ends: q["end"], Network: q.Get("network")}
+		if n, err := strconv.ParseUint(q.Get("port"), 10, 16); err == nil {
+			of.Port = uint16(n)
+		}
+		if len(of.Ends) > 2 {
+			reply(w, nil, Errorf(http.StatusBadRequest, "a connection has two ends, not %d", len(of.Ends)))
+			return
+		}
+		value, err := h.Traffic(r.Context(), of)
 		if err != nil {
 			reply(w, nil, err)
 			return

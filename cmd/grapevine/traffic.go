@@ -58,7 +58,7 @@ drops it. Of what has no connections, such as UDP: sent, answered, unanswered.`,
 		ValidArgsFunction: complete(containerNames),
 	}, patience, func(ctx context.Context, c *api.Client, args []string) (api.Traffic, error) {
 		w.ends = args
-		t, err := c.Traffic(ctx, all)
+		t, err := c.Traffic(ctx, w.question(all))
 		if err == nil {
 			err = w.known(ctx, c, t.Connections)
 		}
@@ -87,14 +87,16 @@ drops it. Of what has no connections, such as UDP: sent, answered, unanswered.`,
 	return watched(c)
 }
 
+// question is what the agents are asked for: what they know to be none of it they leave out.
+func (w wanted) question(all bool) api.TrafficOf {
+	return api.TrafficOf{All: all, Ends: w.ends, Network: w.network, Port: w.port}
+}
+
 func (w wanted) of(list []api.Connection) []api.Connection {
 	out := []api.Connection{}
 	for _, c := range list {
-		is := isEnd
 		switch {
-		case len(w.ends) == 1 && !is(c.From, w.ends[0]) && !is(c.To, w.ends[0]):
-		case len(w.ends) == 2 && !(is(c.From, w.ends[0]) && is(c.To, w.ends[1])) && !(is(c.From, w.ends[1]) && is(c.To, w.ends[0])):
-		case w.network != "" && c.From.Network != w.network && c.To.Network != w.network:
+		case !w.question(false).Has(c.From, c.To): // of an agent before this one
 		case w.port != 0 && c.To.Port != w.port:
 		case w.unanswered && c.State != "unanswered" && c.State != "refused":
 		case w.outside && c.From.Host != "" && c.To.Host != "":
@@ -111,7 +113,7 @@ func (w wanted) known(ctx context.Context, client *api.Client, seen []api.Connec
 		if addr, err := netip.ParseAddr(name); err == nil && addr.IsValid() {
 			return true
 		}
-		return slices.ContainsFunc(seen, func(c api.Connection) bool { return isEnd(c.From, name) || isEnd(c.To, name) })
+		return slices.ContainsFunc(seen, func(c api.Connection) bool { return c.From.Is(name) || c.To.Is(name) })
 	})
 	if len(strange) == 0 && w.network == "" {
 		return nil
@@ -147,10 +149,6 @@ func (w wanted) known(ctx context.Context, client *api.Client, seen []api.Connec
 	}
 	_, err = pick("network", networks, []string{w.network}, func(n api.Network, name string) bool { return n.Name == name }, func(n api.Network) string { return n.Name })
 	return err
-}
-
-func isEnd(e api.TrafficEnd, name string) bool {
-	return e.Name == name || e.Addr.String() == name || e.Network+"/"+e.Name == name
 }
 
 func trafficEnd(e api.TrafficEnd, port bool) string {
@@ -275,7 +273,7 @@ func followTraffic(ctx context.Context, client *api.Client, w io.Writer, all boo
 	defer tick.Stop()
 	for {
 		asked, cancel := context.WithTimeout(ctx, patience)
-		t, err := client.Traffic(asked, all)
+		t, err := client.Traffic(asked, want.question(all))
 		cancel()
 		if ctx.Err() != nil {
 			return nil

@@ -30,7 +30,7 @@ func someTraffic(all bool) api.Traffic {
 
 func TestTraffic(t *testing.T) {
 	h := vineyard()
-	h.Traffic = func(_ context.Context, all bool) (api.Traffic, error) { return someTraffic(all), nil }
+	h.Traffic = func(_ context.Context, of api.TrafficOf) (api.Traffic, error) { return someTraffic(of.All), nil }
 	endpoints := h.Endpoints
 	h.Endpoints = func(ctx context.Context) ([]api.Endpoint, error) {
 		list, err := endpoints(ctx)

@@ -127,7 +127,7 @@ func questions(c *api.Client) map[string]ui.Ask {
 			return droppedEnds(flows, endpoints), err
 		},
 		"traffic": func(ctx context.Context, q url.Values) (any, error) {
-			t, err := c.Traffic(ctx, q.Get("all") == "true")
+			t, err := c.Traffic(ctx, api.TrafficOf{All: q.Get("all") == "true"})
 			return needs.TrafficOf(t, q.Get("only") == "unanswered"), err
 		},
 		"trace": func(ctx context.Context, q url.Values) (any, error) {

@@ -126,8 +126,8 @@ func TestUIAsksReadersOnly(t *testing.T) {
 		Clients:  func(context.Context) ([]api.NetworkClient, error) { return []api.NetworkClient{{Name: "laptop"}}, nil },
 		Egresses: func(context.Context) ([]api.Egress, error) { return []api.Egress{{Name: "mail"}}, nil },
 		Doctor:   func(context.Context) (api.Diagnosis, error) { return api.Diagnosis{Name: "host1"}, nil },
-		Traffic: func(_ context.Context, all bool) (api.Traffic, error) {
-			return api.Traffic{Hosts: []api.TrafficHost{{Name: "all hosts: " + strconv.FormatBool(all)}}}, nil
+		Traffic: func(_ context.Context, of api.TrafficOf) (api.Traffic, error) {
+			return api.Traffic{Hosts: []api.TrafficHost{{Name: "all hosts: " + strconv.FormatBool(of.All)}}}, nil
 		},
 		Explain: func(_ context.Context, r api.ExplainRequest) (api.Explanation, error) {
 			return api.Explanation{From: api.Peer{Name: r.From, Host: "host1"}, To: api.Peer{Name: r.To, Host: "host1"}, What: "5432/tcp", Egress: api.Decision{Allowed: true}, Ingress: api.Decision{Allowed: true}}, nil

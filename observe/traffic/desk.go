@@ -302,8 +302,8 @@ func (d *Desk) here(ctx context.Context) (a answer, err error) {
 }
 
 // Traffic is who talks to whom on this host, or on all: of many hosts the newest of each, as much as somebody may look at.
-func (d *Desk) Traffic(ctx context.Context, all bool) (api.Traffic, error) {
-	return d.traffic(ctx, all, shareOf)
+func (d *Desk) Traffic(ctx context.Context, of api.TrafficOf) (api.Traffic, error) {
+	return d.traffic(ctx, of, shareOf)
 }
 
 // Begun is Traffic of this host.
@@ -320,14 +320,22 @@ func (d *Desk) Begun(ctx context.Context) (api.Traffic, error) {
 
 // Whole is Traffic with all that each host tells: what is learned of it is to lack nothing.
 func (d *Desk) Whole(ctx context.Context, all bool) (api.Traffic, error) {
-	return d.traffic(ctx, all, func(int) int { return maxRecords })
+	return d.traffic(ctx, api.TrafficOf{All: all}, func(int) int { return maxRecords })
 }
 
-func (d *Desk) traffic(ctx context.Context, all bool, share func(hosts int) int) (api.Traffic, error) {
+func (d *Desk) traffic(ctx context.Context, of api.TrafficOf, share func(hosts int) int) (api.Traffic, error) {
 	snap := d.cfg.Snapshot()
 	ids := []string{string(d.cfg.Self)}
-	if all {
-		ids = append(ids, d.cfg.Alive()...)
+	can := func(string) bool { return of.All }
+	if of.All {
+		if alive := d.cfg.Alive(); len(alive) > many {
+			if hosts := canKnow(snap, of.Ends); hosts != nil {
+				can = func(id string) bool { return hosts[cluster.NodeID(id)] }
+			}
+			ids = append(ids, slices.DeleteFunc(slices.Clone(alive), func(id string) bool { return !can(id) })...)
+		} else {
+			ids = append(ids, alive...)
+		}
 	}
 	answers := make([]answer, len(ids))
 	most := share(len(ids))
@@ -335,19 +343,20 @@ func (d *Desk) traffic(ctx context.Context, all bool, share func(hosts int) int)
 		var err error
 		if i == 0 {
 			answers[i], err = d.here(ctx)
+			answers[i].only(of)
 		} else {
-			answers[i], err = d.there(ctx, ids[i], most)
+			answers[i], err = d.there(ctx, ids[i], of, most)
 		}
 		if err != nil {
 			answers[i].Error = err.Error()
 		}
 	})
-	if !all && answers[0].Error != "" {
+	if !of.All && answers[0].Error != "" {
 		return api.Traffic{}, errors.New("count who talks to whom: " + answers[0].Error)
 	}
 	t := api.Traffic{}
 	var records []*Record
-	whole := all
+	whole := of.All
 	for i, a := range answers {
 		name := ids[i]
 		if n, ok := cluster.Get[cluster.Node](snap, ids[i]); ok {
@@ -362,7 +371,7 @@ func (d *Desk) traffic(ctx context.Context, all bool, share func(hosts int) int)
 		whole = whole && a.Error == "" && a.Left == 0
 	}
 	for n := range cluster.All[cluster.Node](snap) {
-		if all && !slices.Contains(ids, string(n.ID)) {
+		if can(string(n.ID)) && !slices.Contains(ids, string(n.ID)) {
 			t.Hosts, whole = append(t.Hosts, api.TrafficHost{Name: n.Name, Error: "it does not answer"}), false
 		}
 	}

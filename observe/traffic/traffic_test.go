@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/overlay/counter"
 )
 
@@ -401,7 +403,7 @@ func TestAll(t *testing.T) {
 			},
 		})
 	}
-	all, err := desks[string(hosts[0])].Traffic(t.Context(), true)
+	all, err := desks[string(hosts[0])].Traffic(t.Context(), api.TrafficOf{All: true})
 	if err != nil || len(all.Connections) != 1 || all.Connections[0].Packets != 5 || all.Connections[0].BackPackets != 7 || all.Connections[0].State != "open" {
 		t.Errorf("%v, %+v", err, all)
 	}
@@ -412,11 +414,11 @@ func TestAll(t *testing.T) {
 	if want := "host1: \nhost2: \nhost3: it is off: set GRAPEVINE_TRAFFIC=auto\nhost5: its agent could not be asked (connection refused): `grapevine status` says whether it is there, `grapevine doctor` what keeps it away\nhost4: it does not answer\n"; said != want {
 		t.Errorf("%s\nwant\n%s", said, want)
 	}
-	alone, err := desks[string(hosts[0])].Traffic(t.Context(), false)
+	alone, err := desks[string(hosts[0])].Traffic(t.Context(), api.TrafficOf{})
 	if err != nil || len(alone.Connections) != 1 || alone.Connections[0].BackPackets != 0 || alone.Connections[0].State != "open" {
 		t.Errorf("%v, %+v", err, alone)
 	}
-	if _, err := desks[string(hosts[2])].Traffic(t.Context(), false); err == nil || !strings.Contains(err.Error(), "it is off") {
+	if _, err := desks[string(hosts[2])].Traffic(t.Context(), api.TrafficOf{}); err == nil || !strings.Contains(err.Error(), "it is off") {
 		t.Errorf("off: %v", err)
 	}
 }
@@ -455,6 +457,93 @@ func TestShare(t *testing.T) {
 	}
 }
 
+// TestThousand: of 1,000 hosts with hundreds of connections each, who asks for two containers' asks their hosts alone, and
+// who asks for one's, a network's or a port's gets what is wanted and nothing else; what all say together is bounded.
+func TestThousand(t *testing.T) {
+	const hosts, each = 1000, 200
+	id := func(i int) cluster.NodeID { return cluster.NodeID(fmt.Sprintf("%016x", i+1)) }
+	addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 128, byte(i >> 8), byte(i)}) }
+	mine := cluster.New(id(0))
+	var records []cluster.Record
+	for i := range hosts {
+		s := cluster.New(id(i))
+		if i == 0 {
+			s = mine
+		}
+		for _, v := range []cluster.Body{
+			cluster.Node{ID: id(i), Name: fmt.Sprintf("host%d", i+1), VTEP: netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)})},
+			cluster.Endpoint{ID: fmt.Sprintf("%016x", i+1), Network: "blue", Host: id(i), Name: fmt.Sprintf("c%d", i+1), Addrs: []netip.Addr{addr(i)}, MAC: "02:42:00:00:00:01"},
+		} {
+			if _, _, err := s.Put(v); err != nil {
+				t.Fatal(err)
+			}
+		}
+		records = slices.AppendSeq(records, s.Snapshot().Records())
+	}
+	if _, err := mine.Merge(records); err != nil {
+		t.Fatal(err)
+	}
+	snap := mine.Snapshot()
+	// What a host has counted: containers of others talk to its own, and the other way round.
+	counted := func(i int) map[counter.Key]counter.Count {
+		counts := map[counter.Key]counter.Count{}
+		for n := range each {
+			at := time.Now().Add(-time.Duration(n) * time.Millisecond)
+			h := counter.Half{Src: addr(i), Dst: addr((i + n + 1) % hosts), SrcPort: uint16(40000 + n), DstPort: uint16(80 + n%4), Proto: tcp}
+			counts[counter.Key{Half: h}] = counter.Count{Packets: 5, Bytes: 500, First: at, Last: at, Flags: syn | ack, Opened: syn, Port: link.PortName(fmt.Sprintf("%016x", i+1))}
+		}
+		return counts
+	}
+	desk := func(i int) *Desk {
+		return New(Config{Self: id(i), Mode: "on", Counter: &kernel{counts: counted(i)}, Snapshot: func() *cluster.Snapshot { return snap }, Log: slog.New(slog.DiscardHandler)})
+	}
+	var mu sync.Mutex
+	asked, bytes := 0, 0
+	few := map[string]*Desk{} // who has something to say; the others are as the last one of these
+	for _, i := range []int{1, 2, 3, 499} {
+		few[string(id(i))] = desk(i)
+	}
+	asker := desk(0)
+	asker.cfg.Alive = func() (list []string) {
+		for i := 1; i < hosts; i++ {
+			list = append(list, string(id(i)))
+		}
+		return list
+	}
+	asker.cfg.Call = func(ctx context.Context, node, method string, body []byte) ([]byte, error) {
+		d := few[node]
+		if d == nil {
+			d = few[string(id(499))]
+		}
+		reply, err := d.Methods()[method](ctx, "", body)
+		mu.Lock()
+		defer mu.Unlock()
+		asked, bytes = asked+1, bytes+len(body)+len(reply)
+		return reply, err
+	}
+	for _, tt := range []struct {
+		what        string
+		of          api.TrafficOf
+		asked       int
+		least, most int // bytes
+		connections int
+	}{
+		{"this host", api.TrafficOf{}, 0, 0, 0, each},
+		{"two containers", api.TrafficOf{All: true, Ends: []string{"c2", "c3"}}, 2, 100, 5_000, 1},
+		{"one container", api.TrafficOf{All: true, Ends: []string{"blue/c4"}}, hosts - 1, 10_000, 1_000_000, -1},
+		{"a container that is silent", api.TrafficOf{All: true, Ends: []string{"10.200.0.1"}}, hosts - 1, 10_000, 200_000, 0},
+		{"another network", api.TrafficOf{All: true, Network: "red"}, hosts - 1, 10_000, 200_000, 0},
+		{"all", api.TrafficOf{All: true}, hosts - 1, 1_000_000, 20_000_000, -1},
+	} {
+		asked, bytes = 0, 0
+		got, err := asker.Traffic(t.Context(), tt.of)
+		if err != nil || asked != tt.asked || bytes < tt.least || bytes > tt.most || tt.connections >= 0 && len(got.Connections) != tt.connections {
+			t.Errorf("%s: %v, %d hosts asked, %d bytes, %d connections", tt.what, err, asked, bytes, len(got.Connections))
+		}
+		t.Logf("%-28s %4d hosts asked, %9d bytes, %6d connections", tt.what, asked, bytes, len(got.Connections))
+	}
+}
+
 // TestMemory: as many connections as there is room for, a port scan's worth that have ended, and somebody who asks for
 // all of it take less than 40 MB.
 func TestMemory(t *testing.T) {
@@ -481,7 +570,7 @@ func TestMemory(t *testing.T) {
 		d.table.live[counter.Half{}] = new(Record)
 	}
 	d.look()
-	all, err := d.Traffic(t.Context(), false)
+	all, err := d.Traffic(t.Context(), api.TrafficOf{})
 	after := used()
 	if err != nil || len(all.Connections) < counter.Room {
 		t.Errorf("%v, %d connections", err, len(all.Connections))

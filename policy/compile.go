@@ -5,15 +5,61 @@ import (
 	"encoding/binary"
 	"fmt"
 	"maps"
+	"math"
+	"math/bits"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // compilation is one pass over what a Compiler holds.
 type compilation struct {
 	of    *Compiler
 	rules []*rule
-	used  int // of the compiler's room for rules
+	made  []*rule // by make, list after list
+	used  int     // of the compiler's room for rules
+}
+
+// scratch is what a compilation needs no longer when it is done, and the next one can have.
+type scratch struct {
+	rules, made []*rule
+	order       []ranked
+	numbers     numbers
+}
+
+// ranked is a rule on its way to its place among all.
+type ranked struct {
+	place uint64 // what comes before its text
+	*rule
+}
+
+// numbers are those that something has. The zero value is none.
+type numbers struct {
+	table []uint32 // 0: nothing there; a number is at its place or behind, where others are
+}
+
+// reset takes all away, and makes room for so many.
+func (u *numbers) reset(room int) {
+	size := 1 << bits.Len(uint(2*room+1))
+	if len(u.table) < size {
+		u.table = make([]uint32, size)
+	} else {
+		clear(u.table)
+	}
+}
+
+// add says whether the number is new.
+func (u *numbers) add(number uint32) bool {
+	mask := uint32(len(u.table) - 1)
+	for at := number & mask; ; at = (at + 1) & mask {
+		switch u.table[at] {
+		case number:
+			return false
+		case 0:
+			u.table[at] = number
+			return true
+		}
+	}
 }
 
 // roomStep is how many rules get memory at once. It stays with the compiler: a change makes no garbage of them.
@@ -58,7 +104,7 @@ func (of *Compiler) Compile() Compiled {
 	of.settle()
 	moved := of.moved
 	of.moved = nil
-	c := compilation{of: of}
+	c := compilation{of: of, rules: of.scratch.rules[:0], made: of.scratch.made[:0]}
 	if of.last != nil {
 		if len(moved) > 0 {
 			c.refill(moved)
@@ -72,8 +118,15 @@ func (of *Compiler) Compile() Compiled {
 		c.direction(d)
 	}
 	out := c.output()
+	of.scratch.rules, of.scratch.made = emptied(c.rules), emptied(c.made)
 	of.last = &out
 	return out
+}
+
+// emptied is a list whose room is kept, and nothing that was in it.
+func emptied[T any](list []T) []T {
+	clear(list)
+	return list[:0]
 }
 
 // refill says who is in classes now, where nothing else has changed: the rules stay.
@@ -117,12 +170,12 @@ func (c *compilation) print(others uint64) {
 }
 
 // free is a number made of a hash that nothing else has.
-func free(used map[uint32]bool, hash uint64) uint32 {
-	id := uint32(hash ^ hash>>32)
-	for id == 0 || used[id] {
-		id++
+func (u *numbers) free(hash uint64) uint32 {
+	const all = 1<<31 - 1 // with the bit above a rule may have another in its place
+	id := uint32(hash^hash>>32) & all
+	for id == 0 || !u.add(id) {
+		id = (id + 1) & all
 	}
-	used[id] = true
 	return id
 }
 
@@ -193,7 +246,12 @@ func (c *compilation) direction(d Direction) {
 
 // kept are the classes that may stay. The list itself is another rule's as well.
 func kept(list []*class, stays func(*class) bool) (rest []*class) {
-	for _, cl := range list {
+	first := slices.IndexFunc(list, func(cl *class) bool { return !stays(cl) })
+	if first < 0 {
+		return list
+	}
+	rest = slices.Clone(list[:first])
+	for _, cl := range list[first:] {
 		if stays(cl) {
 			rest = append(rest, cl)
 		}
@@ -206,7 +264,7 @@ const levels = 4
 
 // tier makes the rules of a tier's policies, the last one first: each is above what it must precede.
 func (c *compilation) tier(d Direction, t Tier, base, end int) {
-	var made []*rule // of this tier
+	first := len(c.rules) // of this tier
 	for _, cl := range c.of.classes {
 		cl.top = 0
 	}
@@ -228,18 +286,18 @@ func (c *compilation) tier(d Direction, t Tier, base, end int) {
 			cl.top = level
 			cl.denied[d] = cl.denied[d] || a != Accept
 		}
-		made = append(made, r)
+		c.rules = append(c.rules, r)
 	}
 	for _, p := range slices.Backward(c.of.chosen) {
 		if !p.Kind.tiered() || p.Tier != t {
 			continue
 		}
 		for _, src := range slices.Backward(p.rules[d]) {
-			switch action := src.Action; {
+			switch action := src.action; {
 			case action == Pass && t == Admin:
 				certain := c.make(p, src, d, yes)
 				unsure := slices.DeleteFunc(c.make(p, src, d, maybe), func(r *rule) bool { return r.within(certain) })
-				if len(unsure) == 0 && !overlapAny(certain, made) {
+				if len(unsure) == 0 && !overlapAny(certain, c.rules[first:]) {
 					continue // there is nothing to pass by
 				}
 				for _, r := range unsure {
@@ -274,7 +332,7 @@ func (c *compilation) tier(d Direction, t Tier, base, end int) {
 			}
 		}
 	}
-	c.rules = append(c.rules, c.bounded(made, base, end)...)
+	c.rules = c.rules[:first+len(c.bounded(c.rules[first:], base, end))]
 }
 
 // bounded sees to it that no rule is at a priority which the tier has not: of what is above its end
@@ -323,7 +381,7 @@ func (r *rule) within(list []*rule) bool {
 
 // make makes a rule of a policy's: several, if what ports are called differs between destinations,
 // or none, if it matches nothing. It matches what is at least so certain.
-func (c *compilation) make(p *entry, src *prepared, d Direction, least truth) (list []*rule) {
+func (c *compilation) make(p *entry, src *prepared, d Direction, least truth) []*rule {
 	base := rule{CompiledRule: CompiledRule{
 		Direction: d, AnyPeer: src.AnyPeer, Blocks: src.blocks, Domains: src.domains, AnyPort: src.AnyPort, Ports: src.ranges, Label: src.label,
 	}, text: src.text, hash: src.hash}
@@ -341,14 +399,15 @@ func (c *compilation) make(p *entry, src *prepared, d Direction, least truth) (l
 	}
 	add := func(r rule) {
 		if len(r.subjects) > 0 && (r.AnyPeer || len(r.peers)+len(r.Blocks)+len(r.Domains) > 0) && (r.AnyPort || len(r.Ports) > 0) {
-			list = append(list, c.rule(r))
+			c.made = append(c.made, c.rule(r))
 		}
 	}
+	first := len(c.made)
 	add(base)
 	if src.named {
 		c.named(base, src, least, add)
 	}
-	return list
+	return c.made[first:len(c.made):len(c.made)]
 }
 
 // named adds rules for the ports of a rule that have a name, one for each thing that it stands for.
@@ -443,14 +502,31 @@ func compactPorts(ports []PortRange) []PortRange {
 	return list
 }
 
+// sort puts the rules in order: by direction, the highest priority first, and by their texts.
+func (c *compilation) sort() {
+	order := slices.Grow(c.of.scratch.order[:0], len(c.rules))
+	for _, r := range c.rules {
+		order = append(order, ranked{uint64(r.Direction)<<32 | uint64(math.MaxInt32-r.Priority), r})
+	}
+	slices.SortFunc(order, func(a, b ranked) int {
+		if a.place != b.place {
+			return cmp.Compare(a.place, b.place)
+		}
+		return strings.Compare(a.text, b.text)
+	})
+	for i, r := range order {
+		c.rules[i] = r.rule
+	}
+	c.of.scratch.order = emptied(order)
+}
+
 // output names what the switch is given.
 func (c *compilation) output() (out Compiled) {
-	slices.SortFunc(c.rules, func(a, b *rule) int {
-		return cmp.Or(cmp.Compare(a.Direction, b.Direction), -cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.text, b.text))
-	})
+	c.sort()
 	out.Classes = c.members()
 	others := c.others(&out)
-	used := make(map[uint32]bool, len(c.rules))
+	used := &c.of.scratch.numbers
+	used.reset(len(c.rules))
 	named := 0
 	for _, r := range c.rules {
 		named += len(r.subjects) + len(r.peers)
@@ -465,10 +541,10 @@ func (c *compilation) output() (out Compiled) {
 		slices.Sort(list)
 		return list
 	}
-	out.Rules, c.of.printed = make([]CompiledRule, 0, len(c.rules)), make([]printed, 0, len(c.rules))
+	out.Rules, c.of.printed = make([]CompiledRule, 0, len(c.rules)), emptied(c.of.printed)
 	for _, r := range c.rules {
 		h := r.hash + mix(uint64(r.Action))
-		r.ID = free(used, h)
+		r.ID = used.free(h)
 		if len(r.Also) > 0 {
 			r.Label += fmt.Sprintf(" +%d", len(r.Also))
 		}
@@ -506,9 +582,10 @@ func (c *compilation) members() (list []Class) {
 		}
 	}
 	slices.SortFunc(named, func(a, b *class) int { return cmp.Compare(a.hash, b.hash) })
-	used := map[uint32]bool{}
+	used := &c.of.scratch.numbers
+	used.reset(len(named))
 	for _, cl := range named {
-		cl.id = free(used, cl.hash)
+		cl.id = used.free(cl.hash)
 		cl.compile()
 		of := *cl.compiled
 		of.ID = cl.id
@@ -549,11 +626,12 @@ func (c *compilation) others(out *Compiled) (print uint64) {
 		return print
 	}
 	slices.SortFunc(rest.Addrs, netip.Addr.Compare)
-	used := map[uint32]bool{}
+	used := &c.of.scratch.numbers
+	used.reset(len(out.Classes) + 1)
 	for _, cl := range out.Classes {
-		used[cl.ID] = true
+		used.add(cl.ID)
 	}
-	rest.ID = free(used, hash("others"))
+	rest.ID = used.free(hash("others"))
 	out.Classes = append(out.Classes, rest)
 	slices.SortFunc(out.Classes, func(a, b Class) int { return cmp.Compare(a.ID, b.ID) })
 	return print

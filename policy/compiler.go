@@ -30,6 +30,7 @@ type Compiler struct {
 	subjects map[string][]*set // of policies, by the network that they name
 	peers    map[string][]*set // of chosen policies' rules, likewise
 	chosen   []*entry          // policies with local subjects, in their order once settled
+	ordered  int               // so many of them are, the others came since
 	names    map[string]int    // of ports, in chosen policies
 	stale    []*kind           // whose class may be another now
 	idle     []*set            // that nothing may name any more; classes still may, until settled
@@ -40,6 +41,7 @@ type Compiler struct {
 	moved    []*class          // that have other members than in it
 	printed  []printed         // the rules of it
 	room     []*[roomStep]rule // where rules are made
+	scratch  scratch
 }
 
 // NewCompiler returns a compiler of an empty world.
@@ -583,12 +585,32 @@ func (c *Compiler) settle() {
 	c.idle = nil
 	if c.restless {
 		c.restless, c.last = false, nil
-		c.chosen = slices.DeleteFunc(c.chosen, func(e *entry) bool {
-			e.listed = e.chosen
-			return !e.chosen
-		})
-		slices.SortFunc(c.chosen, func(a, b *entry) int { return comparePrecedence(&a.Policy, &b.Policy) })
+		orderChosen(c)
 	}
+}
+
+// orderChosen puts the chosen policies in their order: those that came are at the end of the list.
+func orderChosen(c *Compiler) {
+	gone := func(e *entry) bool {
+		e.listed = e.chosen
+		return !e.chosen
+	}
+	came := slices.DeleteFunc(slices.Clone(c.chosen[c.ordered:]), gone)
+	c.chosen = slices.DeleteFunc(c.chosen[:c.ordered], gone)
+	compare := func(a, b *entry) int { return comparePrecedence(&a.Policy, &b.Policy) }
+	slices.SortFunc(came, compare)
+	at := len(c.chosen)
+	c.chosen = append(c.chosen, came...)
+	for end := len(c.chosen) - 1; len(came) > 0; end-- {
+		last := came[len(came)-1]
+		if at > 0 && compare(c.chosen[at-1], last) > 0 {
+			at--
+			c.chosen[end] = c.chosen[at]
+			continue
+		}
+		c.chosen[end], came = last, came[:len(came)-1]
+	}
+	c.ordered = len(c.chosen)
 }
 
 // classify puts a kind into its class.
@@ -850,13 +872,14 @@ type prepared struct {
 	domains []Domain
 	ranges  []PortRange // of ports without names
 	named   bool        // and there are some with
+	action  Action      // the rule's, here so that no other memory is looked at for it
 	text    string      // what makes it this rule, of whatever policy
 	hash    uint64      // of the text
 	label   string
 }
 
 func (c *Compiler) prepare(e *entry, d Direction, i int) *prepared {
-	r := &prepared{Rule: &e.Policy.rules(d)[i], label: e.ref(d, i).String()}
+	r := &prepared{Rule: &e.Policy.rules(d)[i], action: e.Policy.rules(d)[i].Action, label: e.ref(d, i).String()}
 	b := append(make([]byte, 0, 128), byte(d))
 	b = appendText(b, e.subject.text)
 	if e.Kind.tiered() { // its place counts

@@ -462,8 +462,21 @@ var noted = regexp.MustCompile(`ct\(commit,zone=26486,mark=(0|0x[0-9a-f]+)/0xfff
 // judge asks the switch what becomes of a packet.
 func (w *tracer) judge(t *rapid.T, c policyPacket) (string, string) {
 	packet, state := c.text(w.port)
-	return w.trace(t, packet, state)
+	effect, trace := w.trace(t, packet, state)
+	// What was found out for one pair of addresses is for no other, if their classes were looked up.
+	for part := range strings.SplitSeq(trace, "resume conntrack") {
+		mega := megaflow.FindString(part)
+		if strings.Contains(part, "\n45. ") && !wholeEnds.MatchString(mega) {
+			t.Fatalf("%s: its class is looked up, and what is found is for others, too: %s\n%s", packet, mega, trace)
+		}
+	}
+	return effect, trace
 }
+
+var (
+	megaflow  = regexp.MustCompile(`(?m)^Megaflow: .*$`)
+	wholeEnds = regexp.MustCompile(`,ct_(nw|ipv6)_src=[0-9a-f.:]+,ct_(nw|ipv6)_dst=[0-9a-f.:]+,`)
+)
 
 func (w *tracer) trace(t interface {
 	Fatal(...any)

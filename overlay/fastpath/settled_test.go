@@ -779,7 +779,7 @@ func (w *judges) countedBut(t *rapid.T, tally pipeline.Tally, trace string, byte
 	text := visited.ReplaceAllStringFunc(trace, func(line string) string {
 		table, _ := strconv.Atoi(visited.FindStringSubmatch(line)[1])
 		switch s := pipeline.Stage(table); {
-		case s == pipeline.Conntrack, s >= pipeline.EgressEpoch && s <= pipeline.DestClass:
+		case s == pipeline.Conntrack, s >= pipeline.EgressEpoch && s <= pipeline.Callee:
 			return ""
 		case first && (s == pipeline.EgressPolicy || s == pipeline.EgressRules || s == pipeline.IngressPolicy || s == pipeline.IngressRules):
 			return ""

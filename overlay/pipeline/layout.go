@@ -20,8 +20,9 @@ const (
 	Connection    Stage = 41
 	EgressEpoch   Stage = 42
 	IngressEpoch  Stage = 43
-	SourceClass   Stage = 45
-	DestClass     Stage = 46
+	Caller        Stage = 44
+	AddressClass  Stage = 45
+	Callee        Stage = 46
 	EgressPolicy  Stage = 50
 	EgressRules   Stage = 55
 	Service       Stage = 60
@@ -60,8 +61,9 @@ var stages = []stageInfo{
 	{Connection, "connection", "what fits no connection is dropped; notes if a packet seems to answer a connection that began unseen"},
 	{EgressEpoch, "egress-epoch", "connections of a local endpoint with egress rules are to be judged, but for those that passed its rules as they are (ct_mark)"},
 	{IngressEpoch, "ingress-epoch", "the same for connections to a local endpoint with ingress rules"},
-	{SourceClass, "source-class", "by the address from which the connection came: loads its class"},
-	{DestClass, "destination-class", "by the address to which the connection goes: loads its class"},
+	{Caller, "caller", "takes the address from which the connection came to where its class is looked up"},
+	{AddressClass, "class", "loads the class of an address"},
+	{Callee, "callee", "that was the source's: has the address looked up to which the connection goes; the second time it goes on"},
 	{EgressPolicy, "egress-policy", "rules above NetworkPolicies for what the connection's source may do"},
 	{EgressRules, "egress-rules", "the other rules for it; what none matches is dropped"},
 	{Service, "service", "empty"},
@@ -125,7 +127,8 @@ var (
 	regClass    = register{3, 0, 32, "class", "where the packet came from: 1 endpoint, 2 gateway, 3 tunnel"}
 	regVTEP     = register{4, 0, 32, "VTEP index", "tunnel packets: the VTEP it came from; then the one it goes to"}
 	regInternal = register{5, 0, 32, "internal", "1: the sender's network is internal and may not leave the cluster"}
-	regScratch  = register{6, 0, 32, "scratch", "holds an address while an ARP reply is made"}
+	regScratch  = register{6, 0, 32, "scratch", "holds an address while an ARP reply is made, and while its class is looked up; an IPv6 address has reg4 to reg7, and what they held waits on the stack"}
+	regAddress  = regScratch
 	regHost     = register{7, 0, 32, "host", "1: from an endpoint to another host of the cluster"}
 
 	regSourceClass  = register{8, 0, 32, "source class", "class of the connection's source; 0 is none"}
@@ -149,11 +152,12 @@ var (
 	regNamed        = register{13, 9, 1, "named", "1: the rules of its source may be about addresses by their names, so that its verdict is no other connection's"}
 	regHanded       = register{13, 10, 1, "handed", "1: of a connection that the fast path has carried so far"}
 	regUnsure       = register{13, 7, 1, "unsure", "1: the first packet that is seen of what may have begun before its endpoint had rules"}
+	regBothEnds     = register{13, 11, 1, "both ends", "1: the class of the source is known, and that of the destination is looked up"}
 	regSpared       = register{13, 8, 1, "spared", "1: it begins a connection although there is room for no more: its host does, or it asks its host's resolver"}
 )
 
 var registers = []register{regSrcVNID, regDstVNID, regOutPort, regClass, regVTEP, regInternal, regScratch, regHost,
-	regSourceClass, regDestClass, regEgressEpoch, regIngressEpoch, regEgressRule, regIngressRule, regTracked, regJudgeEgress, regJudgeIngress, regTurned, regSecure, regOutside, regBegins, regUnsure, regSpared, regNamed, regHanded, regGeneration, regSettled, regEgressSlot, regIngressSlot}
+	regSourceClass, regDestClass, regEgressEpoch, regIngressEpoch, regEgressRule, regIngressRule, regTracked, regJudgeEgress, regJudgeIngress, regTurned, regSecure, regOutside, regBegins, regUnsure, regSpared, regBothEnds, regNamed, regHanded, regGeneration, regSettled, regEgressSlot, regIngressSlot}
 
 // Values of regClass.
 const (

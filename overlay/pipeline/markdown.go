@@ -202,7 +202,7 @@ of its own host comes by the gateway's address, and so as the host.
 	if err != nil {
 		panic(err) // the example is a constant
 	}
-	shown := []Stage{Conntrack, IngressEpoch, SourceClass, DestClass, IngressRules, Commit}
+	shown := []Stage{Conntrack, IngressEpoch, Caller, AddressClass, Callee, IngressRules, Commit}
 	for _, f := range flows {
 		c := ParseCookie(f.Cookie)
 		turned := strings.Contains(f.Match, turn(match{}, true).String())

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/bits"
 	"net/netip"
@@ -49,10 +50,17 @@ const (
 	epochJudge  = 100 // all else from, or to, an endpoint with rules
 )
 
-// The priorities of source-class and destination-class.
+// The priorities of class.
 const (
 	classAddress = 2000
 	classRange   = 1000 // of length 0: the longest comes first
+)
+
+// The priorities of caller and callee.
+const (
+	callerAddress = 100
+	calleeSource  = 100 // the source's class was looked up
+	calleeBoth    = 50  // the destination's, too
 )
 
 // The priorities of egress-policy and ingress-policy, and of egress-rules and ingress-rules behind them.
@@ -97,10 +105,9 @@ const Zone = 0x6776
 
 // member is an address, or a range of them, of a class.
 type member struct {
-	prefix       netip.Prefix
-	class        uint32 // 0: of several, so that nobody knows what it may
-	single       bool   // one address, which comes before all ranges
-	source, dest bool   // a rule asks for it as a connection's source, as its destination
+	prefix netip.Prefix
+	class  uint32 // 0: of several, so that nobody knows what it may
+	single bool   // one address, which comes before all ranges
 }
 
 // objects says whether there is anything to enforce, and which members the classes have that
@@ -109,26 +116,17 @@ func (p Policy) objects() (policed bool, list []member) {
 	if !slices.ContainsFunc(p.Guards, func(g Guard) bool { return g.Ingress || g.Egress }) {
 		return false, nil
 	}
-	source, dest := map[uint32]bool{}, map[uint32]bool{}
+	named := map[uint32]bool{}
 	for _, r := range p.Rules {
-		subjects, peers := dest, source
-		if r.Direction == Egress {
-			subjects, peers = source, dest
-		}
-		for _, c := range r.Subjects {
-			subjects[c] = true
-		}
-		for _, c := range r.Peers {
-			peers[c] = true
+		for _, c := range slices.Concat(r.Subjects, r.Peers) {
+			named[c] = true
 		}
 	}
 	// A member of a class that no rule names is there where it is within another's range.
-	var ranges []member
+	var ranges []netip.Prefix
 	for _, c := range p.Classes {
-		for _, r := range c.Ranges {
-			if source[c.ID] || dest[c.ID] {
-				ranges = append(ranges, member{r, c.ID, false, source[c.ID], dest[c.ID]})
-			}
+		if named[c.ID] {
+			ranges = append(ranges, c.Ranges...)
 		}
 	}
 	type place struct {
@@ -138,19 +136,14 @@ func (p Policy) objects() (policed bool, list []member) {
 	at := map[place]int{}
 	for _, c := range p.Classes {
 		add := func(prefix netip.Prefix, single bool) {
-			m := member{prefix, c.ID, single, source[c.ID], dest[c.ID]}
 			if i, twice := at[place{prefix, single}]; twice && list[i].class != c.ID {
-				list[i] = member{prefix, 0, single, true, true}
+				list[i] = member{prefix, 0, single}
 				return
 			}
-			for _, r := range ranges {
-				if r.prefix.Overlaps(prefix) && r.prefix.Bits() <= prefix.Bits() {
-					m.source, m.dest = m.source || r.source, m.dest || r.dest
-				}
-			}
-			if m.source || m.dest {
+			within := func(r netip.Prefix) bool { return r.Overlaps(prefix) && r.Bits() <= prefix.Bits() }
+			if named[c.ID] || slices.ContainsFunc(ranges, within) {
 				at[place{prefix, single}] = len(list)
-				list = append(list, m)
+				list = append(list, member{prefix, c.ID, single})
 			}
 		}
 		for _, a := range c.Addrs {
@@ -259,7 +252,7 @@ func policyStages(c *compiler) {
 	c.midstream()
 	c.unseen()
 	c.add(Connection, otherwise, object{}, match{}, c.decided(load(regTracked, 1), goTo(EgressEpoch))...)
-	for _, s := range []Stage{EgressEpoch, IngressEpoch, SourceClass, DestClass, EgressCount, IngressCount} {
+	for _, s := range []Stage{EgressEpoch, IngressEpoch, Caller, AddressClass, Callee, EgressCount, IngressCount} {
 		c.pass(s)
 	}
 	for _, d := range []direction{egress, ingress} {
@@ -596,30 +589,67 @@ func (m match) settledState() match {
 	return m
 }
 
-// policyMembers loads classes.
+// policyMembers loads classes. Whichever end of a connection an address is, by whichever packet, one flow says its class: so
+// both ends' addresses come to it by a register, one after the other (ends).
 func policyMembers(c *compiler) {
+	if !c.in.policed {
+		return
+	}
+	c.ends()
 	for _, v := range c.in.members {
 		priority := classRange + v.prefix.Bits()
 		if v.single {
 			priority = classAddress
 		}
-		o := classObject(v.class)
+		m := inRegisters(v.prefix)
 		if v.class == 0 {
-			for _, turned := range turns {
-				c.drop(SourceClass, priority, DropTwoClasses, match{}.from(v.prefix, turned))
-				c.drop(DestClass, priority, DropTwoClasses, match{}.to(v.prefix, turned))
-			}
+			c.drop(AddressClass, priority, DropTwoClasses, m)
 			continue
 		}
-		for _, turned := range turns {
-			if v.source {
-				c.add(SourceClass, priority, o, match{}.from(v.prefix, turned), load(regSourceClass, v.class), goTo(SourceClass.next()))
-			}
-			if v.dest {
-				c.add(DestClass, priority, o, match{}.to(v.prefix, turned), load(regDestClass, v.class), goTo(DestClass.next()))
-			}
-		}
+		c.add(AddressClass, priority, classObject(v.class), m, load(regDestClass, v.class), goTo(AddressClass.next()))
 	}
+}
+
+// ends has class look at a connection's source, and then at its destination. An IPv6 address takes four registers, of which three
+// say something else: they wait on the stack meanwhile. Addresses come by the stack, too: Open vSwitch moves none of an ICMP error
+// of the caller's, since there it takes conntrack's fields for invalid.
+func (c *compiler) ends() {
+	const wide = "NXM_NX_XXREG1[]" // regAddress and those around it
+	for _, f := range []family{ipv4, ipv6} {
+		field, at := "push:NXM_NX_CT_NW_", "pop:"+regAddress.whole()
+		var keep, back []string
+		if f == ipv6 {
+			field, at = "push:NXM_NX_CT_IPV6_", "pop:"+wide
+			keep, back = []string{"push:" + wide}, []string{"pop:" + wide}
+		} else {
+			back = []string{load(regAddress, 0)}
+		}
+		for _, turned := range turns {
+			source, dest := field+"SRC[]", field+"DST[]"
+			if turned {
+				source, dest = dest, source
+			}
+			m := turn(match{}.tracked().proto(f.proto), turned)
+			c.add(Caller, callerAddress, object{}, m, slices.Concat(keep, []string{source, at, goTo(AddressClass)})...)
+			c.add(Callee, calleeSource, object{}, m.reg(regBothEnds, 0),
+				move(regDestClass.whole(), regSourceClass.whole()), load(regDestClass, 0), load(regBothEnds, 1), dest, at, again(AddressClass))
+		}
+		c.add(Callee, calleeBoth, object{}, match{}.proto(f.proto).reg(regBothEnds, 1), append(back, goTo(Callee.next()))...)
+	}
+}
+
+// inRegisters matches addresses of p where class looks for them.
+func inRegisters(p netip.Prefix) match {
+	m := match{}.proto(familyOf(p.Addr()).proto)
+	b, first := p.Addr().AsSlice(), regAddress.Num
+	if len(b) > 4 {
+		first = 4 // xxreg1
+	}
+	for i := 0; i*32 < p.Bits(); i++ {
+		mask := ^uint32(0) << max(0, (i+1)*32-p.Bits())
+		m.regs[first+i].value, m.regs[first+i].mask = binary.BigEndian.Uint32(b[i*4:])&mask, mask
+	}
+	return m
 }
 
 // policyRules makes flows of rules: one for each subject, each peer and each range of ports,
@@ -661,14 +691,15 @@ func (c *compiler) sctp(action Action, ports []PortRange) (told []PortRange, den
 	return told, denied
 }
 
-// asDenied is the ID of a rule that denies in the place of one that passes on.
-func asDenied(rule uint32) uint32 { return rule ^ 1<<31 }
+// InPlaceOf is the ID of the rule that denies SCTP in the place of one that passes on. No rule has it, since IDs of rules that policies
+// come to leave this bit out.
+func InPlaceOf(rule uint32) uint32 { return rule ^ 1<<31 }
 
 func (c *compiler) rule(r PolicyRule) {
 	ports, denied := c.sctp(r.Action, r.Ports)
 	if denied {
 		other := r
-		other.ID, other.Action, other.Ports = asDenied(r.ID), Drop, []PortRange{{protoSCTP, 0, 65535}}
+		other.ID, other.Action, other.Ports = InPlaceOf(r.ID), Drop, []PortRange{{protoSCTP, 0, 65535}}
 		c.rule(other)
 	}
 	r.Ports = ports

@@ -170,7 +170,7 @@ func (r register) span(from, n int) string {
 
 // policyTables are those of which a flow decides what rules let through, or counts it.
 var policyTables = []Stage{
-	Conntrack, Connection, EgressEpoch, IngressEpoch, SourceClass, DestClass, EgressPolicy, EgressRules,
+	Conntrack, Connection, EgressEpoch, IngressEpoch, Caller, AddressClass, Callee, EgressPolicy, EgressRules,
 	IngressPolicy, IngressRules, RejectStage, Commit, Committed, EgressCount, IngressCount,
 }
 

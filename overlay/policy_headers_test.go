@@ -105,7 +105,7 @@ func TestPolicyBehindHeaders(t *testing.T) {
 	// A port that is denied is, and where the switch knows no ports of SCTP all of it is.
 	for _, action := range []pipeline.Action{pipeline.Drop, pipeline.Reject, pipeline.Pass} {
 		p := r.policy("b", 2, lets(1, 2)...)
-		p.Rules = append(p.Rules, pipeline.PolicyRule{ID: 9, Direction: pipeline.Ingress, Priority: pipeline.PriorityNetworkPolicy + 2, Action: action, Subjects: []uint32{2}, AnyPeer: true, Ports: []pipeline.PortRange{sctp80}})
+		p.Rules = append(p.Rules, pipeline.PolicyRule{ID: 9, Direction: pipeline.Ingress, Priority: pipeline.PriorityNetworkPolicy + 2, Action: action, Subjects: []uint32{2}, AnyPeer: true, Ports: []pipeline.PortRange{sctp80}, Label: "to b"})
 		if action == pipeline.Pass { // to where nothing lets it through
 			p.Rules = slices.DeleteFunc(p.Rules, func(r pipeline.PolicyRule) bool {
 				return r.Priority == pipeline.PriorityNetworkPolicy && r.Direction == pipeline.Ingress
@@ -127,6 +127,22 @@ func TestPolicyBehindHeaders(t *testing.T) {
 			if want := to == 81 && knows; len(which) > 0 != want {
 				t.Errorf("action %d of SCTP port 80: %v comes to port %d", action, which, to)
 			}
+		}
+		if action == pipeline.Pass && !knows { // who denied it has the rule's name
+			flows, _, err := ruleFlows(t.Context(), r.bridge)
+			if err != nil {
+				t.Fatal(err)
+			}
+			names := pipeline.NewNames(r.in)
+			if !slices.ContainsFunc(flows, func(f pipeline.Flow) bool { return names.Describe(f.Cookie) == "rule to b (SCTP)" }) {
+				t.Error("no flow says that it denies SCTP in a rule's place")
+			}
+			ovstest.Eventually(t, long, func() error {
+				if rules, _ := r.counted(); rules[pipeline.InPlaceOf(9)].Denied.Packets == 0 {
+					return fmt.Errorf("nothing is counted of what is denied: %v", rules)
+				}
+				return nil
+			})
 		}
 	}
 	t.Log("what rules let through arrives:", arrived)

@@ -56,6 +56,8 @@ func (o *Overlay) CountRules(ctx context.Context) (out RuleCounts, err error) {
 	for _, r := range p.Rules {
 		if r.Action != pipeline.Pass { // which lets nothing through itself
 			out.Rules = append(out.Rules, RuleCount{r.Label, r.Also, r.Action != pipeline.Accept, rules[r.ID]})
+		} else if n, is := rules[pipeline.InPlaceOf(r.ID)]; is { // but may deny SCTP
+			out.Rules = append(out.Rules, RuleCount{r.Label, r.Also, true, n})
 		}
 	}
 	add := func(g pipeline.Guard, d pipeline.Direction, addrs []netip.Addr) {

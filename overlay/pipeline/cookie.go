@@ -88,6 +88,11 @@ func NewNames(in Input) Names {
 		n[vtepObject(v.Addr).key()] = v.Addr.String()
 	}
 	for _, r := range in.Policy.Rules {
+		if r.Action == Pass {
+			n[ruleObject(InPlaceOf(r.ID)).key()] = r.Label + " (SCTP)"
+		}
+	}
+	for _, r := range in.Policy.Rules {
 		n[ruleObject(r.ID).key()] = r.Label
 	}
 	return n

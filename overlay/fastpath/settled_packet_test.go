@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -35,6 +36,24 @@ type ruled struct {
 	epoch      uint16
 	gateway    string   // its interface; none: it has none
 	callers    []uint32 // classes that may call b
+	life       *life    // nil: the agent lives on
+}
+
+// life is an agent that is killed before one of what it does to the switch and the maps.
+type life struct {
+	left    int  // of that; below 0 it is over
+	changed bool // the switch goes by the new flows
+}
+
+// next is before each of these.
+func (l *life) next() error {
+	if l == nil {
+		return nil
+	}
+	if l.left--; l.left < 0 {
+		return errKilled
+	}
+	return nil
 }
 
 func newRuled(t testing.TB) *ruled {
@@ -149,25 +168,40 @@ func (r *ruled) enforce(killed string, ports ...pipeline.PortRange) {
 	}
 	changes := pipeline.Diff(have, want)
 	r.path.Begin(changes.Begun())
-	must(r.t, r.path.Narrow(r.t.Context(), in))
-	if killed == "before the flows change" {
+	if r.life != nil {
+		r.path.log, r.path.tables.before = slog.New(slog.DiscardHandler), r.life.next
+	}
+	if dead(r.t, r.path.Narrow(r.t.Context(), in)) || killed == "before the flows change" || dead(r.t, r.life.next()) {
 		return
 	}
 	must(r.t, r.bridge.ForgetConnections(r.t.Context(), pipeline.Zone, changes.Tracked()...))
+	if dead(r.t, r.path.Forget(slices.Concat(changes.Tracked(), changes.Left()))) || dead(r.t, r.life.next()) {
+		return
+	}
 	must(r.t, r.bridge.ApplyBundle(r.t.Context(), changes.Lines()))
 	// Till then the datapath may go by the flows before.
 	ovstest.Eventually(r.t, time.Minute, func() error {
 		_, err := r.bridge.Appctl(r.t.Context(), "revalidator/wait")
 		return err
 	})
-	if killed == "when the flows have changed" {
+	if r.life != nil {
+		r.life.changed = true
+	}
+	if killed == "when the flows have changed" || dead(r.t, r.life.next()) || dead(r.t, r.path.Widen(r.t.Context(), in)) {
 		return
 	}
-	must(r.t, r.path.Widen(r.t.Context(), in))
 	r.flows = want
 	if _, trouble := r.path.On(); trouble != nil {
 		r.t.Fatal(trouble)
 	}
+}
+
+// dead reports whether an agent is; any other error is the test's end.
+func dead(t testing.TB, err error) bool {
+	if !errors.Is(err, errKilled) {
+		must(t, err)
+	}
+	return err != nil
 }
 
 // counted is what the switch and the fast path have counted for a rule, and the latter alone.

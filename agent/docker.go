@@ -8,6 +8,7 @@ import (
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/driver"
 	"github.com/grapevine-net/grapevine/driver/problems"
+	"github.com/grapevine-net/grapevine/host/docker"
 	"github.com/grapevine-net/grapevine/host/plugin"
 	"github.com/grapevine-net/grapevine/ipam"
 	"github.com/grapevine-net/grapevine/overlay/plane"
@@ -23,7 +24,7 @@ func (a *Agent) openDriver() (err error) {
 	a.driver, err = driver.New(driver.Config{
 		Self: a.self(), Replicate: a.cfg.Replicate, DriverName: name, PluginID: a.installed.ID, Socket: a.cfg.PluginSocket,
 		MTU: a.wire().MTU, OpenPorts: plane.OpenPorts, Former: a.member.Renewed(), Settled: a.replica.Settled, Listed: a.plane.Guard().Listed, Now: time.Now, Log: log,
-		Networks: a.reached.SetNetworks, Barred: a.reached.Barred, CannotEncrypt: a.cannotEncrypt, Encap: a.cfg.Encap,
+		Networks: a.reached.SetNetworks, Barred: a.reached.Barred, CannotEncrypt: a.cannotEncrypt, Encap: a.cfg.Encap, Kept: docker.NewKept(docker.Root()),
 	}, a.replica, a.alloc, a.plane.Overlay(), a.plane.Links(), a.plane.Ports(), a.groups, a.docker, a.db)
 	if err != nil {
 		return err

@@ -104,8 +104,10 @@ type Config struct {
 	CannotEncrypt error
 	// Encap is how all networks are wrapped on their way to other hosts; "": in VXLAN.
 	Encap string
-	Now   func() time.Time
-	Log   *slog.Logger
+	// Kept is what Docker keeps of containers on its disk; nil: that cannot be read.
+	Kept *docker.Kept
+	Now  func() time.Time
+	Log  *slog.Logger
 }
 
 // Driver answers the NetworkDriver calls. It is safe for concurrent use. It is its rooms: each names those that
@@ -122,7 +124,7 @@ type Driver struct {
 
 // rooms are a Driver's, with that core.
 func rooms(c *core) *Driver {
-	publisher, labels, networks := &publisher{core: c}, &labels{core: c}, &networks{core: c}
+	publisher, labels, networks := &publisher{core: c}, &labels{core: c, kept: c.cfg.Kept}, &networks{core: c}
 	endpoints := &endpoints{c, publisher, labels, networks}
 	applier := &applier{core: c, networks: networks, endpoints: endpoints, remade: map[string]string{}}
 	mirror := &mirror{core: c, publisher: publisher, labels: labels, networks: networks, endpoints: endpoints, applier: applier, routed: map[string][]link.Via{}, dockers: map[string][]link.Via{}}

@@ -22,6 +22,7 @@ type labels struct {
 	core       *core
 	unlabelled atomic.Pointer[[]Unlabelled] // for Unlabelled; the watcher's
 	hears      atomic.Bool                  // Docker tells us its events: it answers
+	kept       *docker.Kept                 // nil: what Docker keeps cannot be read
 }
 
 // Policies ask for containers' labels, which are fixed for a container's life and of which Docker tells a driver
@@ -162,11 +163,12 @@ func (d *applier) noteLabelled(networks []string) error {
 // could do what they say, since there are too many.
 func (d *labels) learnLabels(ctx context.Context, e localEndpoint) error {
 	snap := d.core.replica.Snapshot()
-	if rec, live := cluster.Get[cluster.Endpoint](snap, e.ID); !live || rec.Labelled {
+	rec, live := cluster.Get[cluster.Endpoint](snap, e.ID)
+	if !live || rec.Labelled {
 		return nil
 	}
 	if !d.hears.Load() { // while Docker starts nobody asks: decisions.md says what holds then
-		return nil
+		return d.markKept(e.Network, rec.Network)
 	}
 	labels, err := d.askLabels(ctx, e)
 	if err != nil {
@@ -200,6 +202,33 @@ func (d *labels) learnLabels(ctx context.Context, e localEndpoint) error {
 	})
 	if err != nil {
 		return fmt.Errorf("announce the labels of endpoint %.12s: %w", e.ID, err)
+	}
+	return nil
+}
+
+// markKept marks a network where Docker keeps on its disk that a container on it has labels which ask for something: one that was
+// made while no agent ran, and that Docker now starts with itself.
+func (d *labels) markKept(id, name string) error {
+	n, live := cluster.Get[cluster.Network](d.core.replica.Snapshot(), name)
+	if !live || n.Labelled || d.kept == nil {
+		return nil
+	}
+	list, err := d.kept.Containers(plain.Labels)
+	if err != nil {
+		d.core.cfg.Log.Warn("it is not known of all containers whether they have labels that ask for something", "err", err)
+	}
+	asks := func(c docker.Container) bool {
+		return plain.Asks(c.Labels) && slices.ContainsFunc(c.Networks, func(at docker.Attachment) bool { return at.NetworkID == id || at.Network == name })
+	}
+	if !slices.ContainsFunc(list, asks) {
+		return nil
+	}
+	_, err = d.core.replica.Update(func(tx *replica.Tx) error {
+		markLabelled(tx, name)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("note that labels on network %s ask for something: %w", name, err)
 	}
 	return nil
 }

@@ -2,8 +2,11 @@ package driver
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -232,6 +235,48 @@ func TestLabelsWithoutDocker(t *testing.T) {
 	e.rig.labels.hears.Store(false)
 	if got, took := join("db6"); got != "unknown" || took > askingFor {
 		t.Errorf("where Docker is known to hang: %s, after %s", got, took)
+	}
+}
+
+// What Docker keeps on its disk says, while it answers nothing, that a container of a network asks for something: it was made while no
+// agent ran, and may be the one that starts.
+func TestLabelsOnDockersDisk(t *testing.T) {
+	e := newEngine(t)
+	root := t.TempDir()
+	e.rig.labels.kept = docker.NewKept(root)
+	for i, c := range []struct {
+		what, labels, network string
+		marked                bool
+	}{
+		{"none that asks", `{"tier": "db", "grapevine.ports": "web=80"}`, "", false},
+		{"one elsewhere", `{"grapevine.from": "none"}`, "other", false},
+		{"one that has been there", `{"grapevine.from": "none"}`, "by ID", true},
+		{"one that has not started yet", `{"grapevine.to": "web:80"}`, "by name", true},
+	} {
+		name := fmt.Sprint("n", i)
+		e.rig.core.docker = docker.New(e.host)
+		id := e.user(name)
+		e.look()
+		e.rig.core.docker = docker.New("unix:///nowhere")
+		networks := map[string]any{c.network: map[string]any{}}
+		switch c.network {
+		case "by ID":
+			networks = map[string]any{"its old name": map[string]any{"NetworkID": id}}
+		case "by name":
+			networks = map[string]any{name: map[string]any{}}
+		}
+		kept, err := json.Marshal(map[string]any{"ID": fmt.Sprint("c", i), "Config": map[string]any{"Labels": json.RawMessage(c.labels)}, "NetworkSettings": map[string]any{"Networks": networks}})
+		check(t, err)
+		dir := filepath.Join(root, "containers", fmt.Sprint("c", i))
+		check(t, os.MkdirAll(dir, 0o700))
+		check(t, os.WriteFile(filepath.Join(dir, "config.v2.json"), kept, 0o600))
+		ep, err := e.endpoint(id, "early")
+		check(t, err)
+		_, err = e.rig.Join(t.Context(), &network.JoinRequest{NetworkID: id, EndpointID: ep})
+		check(t, err)
+		if n, _ := cluster.Get[cluster.Network](e.rig.replica.Snapshot(), name); n.Labelled != c.marked {
+			t.Errorf("%s: the network is marked: %v", c.what, n.Labelled)
+		}
 	}
 }
 

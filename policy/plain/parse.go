@@ -16,6 +16,7 @@ import (
 
 // The labels of a container.
 const (
+	Labels    = "grapevine."     // what the labels below begin with
 	FromLabel = "grapevine.from" // who may call it
 	ToLabel   = "grapevine.to"   // whom it may call
 	OpenLabel = "grapevine.open" // "true": on an isolated network it and the members reach each other

@@ -20,7 +20,7 @@ func (a *Agent) facts() (f metrics.Facts) {
 	defer cancel()
 	f.Status, _ = a.status(ctx) // never an error
 	snap := a.replica.Snapshot()
-	f.Nodes, f.Networks, f.Pools = a.member.Nodes(snap), view.Networks(snap), view.Pools(snap, a.member.CIDRs()...)
+	f.Nodes, f.Networks, f.Pools = a.hellos.Paths(a.member.Nodes(snap)), view.Networks(snap), view.Pools(snap, a.member.CIDRs()...)
 	f.Endpoints, f.FlowsErr = a.endpoints(ctx)
 	f.BGP, _ = a.announcer.show(ctx) // never an error
 	if f.FlowsErr == nil {

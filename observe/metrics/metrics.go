@@ -130,6 +130,8 @@ var (
 
 	hosts       = gauge("hosts", "Hosts of the cluster as this one sees them. Hosts that differ in it are cut off from each other.", "state")
 	hostsKnown  = []string{"alive", "doubtful", "dead"}
+	ways        = gauge("paths", "Other hosts that answer, by what becomes of containers' packets to and from them, both ways.", "state")
+	waysKnown   = []string{"ok", "lossy", "narrow", "silent", "unknown"}
 	refused     = counter("gossip_refused_total", "Gossip messages and records that were not accepted or were lost, by reason.", "reason")
 	refusedAlso = []string{"bad-key", "not-encrypted", "garbage", "other-cluster", "replayed", "queue-full"} // there from the start, with 0
 
@@ -176,8 +178,11 @@ func host(f Facts, send sender) {
 }
 
 func clusterOf(f Facts, send sender) {
-	states := map[string]int{}
+	states, paths := map[string]int{}, map[string]int{}
 	for _, n := range f.Nodes {
+		if n.Alive && !n.Self {
+			paths[pathState(n.Path)]++
+		}
 		switch {
 		case n.Doubtful:
 			states["doubtful"]++
@@ -190,6 +195,9 @@ func clusterOf(f Facts, send sender) {
 	for _, s := range hostsKnown {
 		send(hosts, float64(states[s]), s)
 	}
+	for _, s := range waysKnown {
+		send(ways, float64(paths[s]), s)
+	}
 	reasons := map[string]uint64{}
 	for _, r := range refusedAlso {
 		reasons[r] = 0
@@ -200,6 +208,21 @@ func clusterOf(f Facts, send sender) {
 	for r, n := range reasons {
 		send(refused, float64(n), r)
 	}
+}
+
+// pathState is one of waysKnown, of what `grapevine nodes` says.
+func pathState(text string) string {
+	switch {
+	case text == "":
+		return "unknown"
+	case text == "ok":
+		return "ok"
+	case strings.Contains(text, "large ones"):
+		return "narrow"
+	case strings.Contains(text, "%"):
+		return "lossy"
+	}
+	return "silent"
 }
 
 // maxNetworks bounds the values of the label network: those with the most containers have their

@@ -35,7 +35,9 @@ func facts() Facts {
 			Since: time.Unix(1795652000, 0), FastPath: "rests: no room", Leases: 3, Refused: map[string]uint64{"bad-key": 2},
 			Problems: []api.Problem{{Code: api.HostSilent}}, Kernel: &api.KernelDatapath{Hit: 10, Missed: 3, Lost: 1}, Names: api.Resolver{Answered: 5, Inside: 2},
 		},
-		Nodes:    []api.Node{{Alive: true, Self: true}, {Alive: true, Doubtful: true}, {}},
+		Nodes: []api.Node{
+			{Alive: true, Self: true}, {Alive: true, Doubtful: true}, {}, {Alive: true, Path: "ok"}, {Alive: true, Path: "lost to here"}, {Alive: true, Path: "large ones lost"}, {Alive: true, Path: "encrypted 20% lost to here"},
+		},
 		Networks: []api.Network{{Name: "shop"}, {Name: "ops"}},
 		Endpoints: []api.Endpoint{
 			{ID: "aa", Network: "shop", Here: true}, {ID: "bb", Network: "shop", Here: true}, {ID: "cc", Network: "ops"},
@@ -84,7 +86,7 @@ func TestScrape(t *testing.T) {
 	wants(t, text,
 		`grapevine_node_info{cluster="9d2f",datapath="kernel",name="nuc1",node="4f0c9a1e2b7d3c55",ovs="embedded",vtep="10.0.0.1"} 1`,
 		`grapevine_start_time_seconds 1.795652e+09`, `grapevine_problems{code="host-silent",severity="error"} 1`, `grapevine_problems{code="disk-fails",severity="error"} 0`, `grapevine_leases 3`,
-		`grapevine_hosts{state="alive"} 1`, `grapevine_hosts{state="doubtful"} 1`, `grapevine_hosts{state="dead"} 1`,
+		`grapevine_hosts{state="alive"} 5`, `grapevine_paths{state="ok"} 1`, `grapevine_paths{state="silent"} 1`, `grapevine_paths{state="narrow"} 1`, `grapevine_paths{state="lossy"} 1`, `grapevine_paths{state="unknown"} 1`, `grapevine_hosts{state="doubtful"} 1`, `grapevine_hosts{state="dead"} 1`,
 		`grapevine_gossip_refused_total{reason="bad-key"} 2`, `grapevine_gossip_refused_total{reason="replayed"} 0`,
 		`grapevine_networks 2`, `grapevine_endpoints{network="shop"} 2`, `grapevine_endpoints{network="ops"} 0`,
 		`grapevine_addresses_owned{network="shop"} 768`, `grapevine_addresses_owned{network="ops"} 0`,

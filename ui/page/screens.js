@@ -287,8 +287,8 @@ const traffic = {
     const mark = (state) => ({ unanswered: "bad", refused: "bad", reset: "warn", open: "ok", answered: "ok" })[state];
     return [h("h1", {}, plural(t.found, "connection"), only && " without an answer"),
       h("p.cloud", {}, chip(`host ${data.status.name}`, false, only, !all), chip("all hosts", true, only, all), chip("all connections", all, false, !only), chip("without an answer", all, true, only), h("a.chip", { href: "#/drops" }, "dropped by the switch")),
-      table(["from", "to", "network", "state", "sent", "came back", "began"], t.connections.map((c) => [
-        talker(c.from), talker(c.to, c.proto), h("div.lines", {}, [...new Set([c.from.network, c.to.network])].map((n) => h("span", {}, n ? network(data, n) : "outside"))), h("span.state", { class: mark(c.state) }, c.state),
+      table(["from", "to", "state", "network", "sent", "came back", "began"], t.connections.map((c) => [
+        talker(c.from), talker(c.to, c.proto), h("span.state", { class: mark(c.state) }, c.state), h("div.lines", {}, [...new Set([c.from.network, c.to.network])].map((n) => h("span", {}, n ? network(data, n) : "outside"))),
         h("span.mono", { title: plural(c.packets, "packet") }, bytes(c.bytes)), h("span.mono", { title: plural(c.backPackets, "packet") }, c.backPackets ? bytes(c.backBytes) : "-"), h("span.mono", {}, new Date(c.first).toLocaleTimeString())])),
       t.found > t.connections.length && h("p", {}, `${(t.found - t.connections.length).toLocaleString("en")} more.`),
       counted(t).map((line) => h("p.dim", {}, line)), command(`grapevine traffic${all ? " --all" : ""}${only ? " --unanswered" : ""}`)];

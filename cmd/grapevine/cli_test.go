@@ -194,6 +194,9 @@ func TestErrorsForPeople(t *testing.T) {
 		{h, "keys use", "`grapevine keys use KEY`"},
 		{h, "status now", "takes no name"},
 		{h, "status --chekc", "unknown flag: --chekc: `grapevine status --help` lists the flags"},
+		{h, "traffic --port 99999", "--port takes a number from 0 to 65535, and not 99999"},
+		{h, "ping host1 --interval soon", "--interval takes a time, such as 30s or 5m, and not soon"},
+		{h, "keys turn", "there is no command `grapevine keys turn`: there are "},
 		{h, "fastpath", "wants a word more: on, off, auto, look or direct"},
 		{h, "fastpath maybe", "knows no maybe: say on, off, auto, look or direct"},
 	} {

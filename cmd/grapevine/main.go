@@ -63,9 +63,7 @@ who may use Docker as well), or, with -H, that of another host by ssh.`,
 	}
 	// Not cobra's own, which is worded by a template (TestNoTemplates).
 	root.Flags().BoolP("version", "v", false, "print the version of this program")
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return fmt.Errorf("%w: `%s --help` lists the flags", err, c.CommandPath())
-	})
+	root.SetFlagErrorFunc(flagError)
 	config.AddFlags(root.PersistentFlags(), "run")
 	root.PersistentFlags().StringP("host", "H", "", "ask the agent of another host, by ssh://HOST or ssh://USER@HOST:PORT")
 	root.PersistentPreRunE = refuseHost

@@ -2,13 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/api/words"
 	"github.com/grapevine-net/grapevine/config"
 )
 
@@ -42,7 +45,23 @@ func isVerb(c *cobra.Command, args []string) error {
 	if meant != "" {
 		return fmt.Errorf("there is no command `%s %s`: did you mean `%s %s`?", c.CommandPath(), word, c.CommandPath(), meant)
 	}
+	if c.HasParent() { // few enough to say
+		return fmt.Errorf("there is no command `%s %s`: there are %s", c.CommandPath(), word, words.Listed(known))
+	}
 	return fmt.Errorf("there is no command `%s %s`: `%s --help` lists them", c.CommandPath(), word, c.CommandPath())
+}
+
+// flagError says what a flag takes, where pflag tells what strconv thinks of it.
+func flagError(c *cobra.Command, err error) error {
+	if wrong, is := errors.AsType[*pflag.InvalidValueError](err); is {
+		takes := map[string]string{
+			"uint16": "a number from 0 to 65535", "uint64": "a number", "int": "a number", "duration": "a time, such as 30s or 5m", "bool": "true or false",
+		}[wrong.GetFlag().Value.Type()]
+		if takes != "" {
+			return fmt.Errorf("--%s takes %s, and not %s", wrong.GetFlag().Name, takes, wrong.GetValue())
+		}
+	}
+	return fmt.Errorf("%w: `%s --help` lists the flags", err, c.CommandPath())
 }
 
 // noNames is for verbs that are not about something by name.

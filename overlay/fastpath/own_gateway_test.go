@@ -1,15 +1,13 @@
 package fastpath
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
+	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -296,46 +294,18 @@ func TestOwnWithoutTheAgent(t *testing.T) {
 func TestOwnErrorsFromRouters(t *testing.T) {
 	r := newOutside(t)
 	r.enforce("", services...)
-	heard := func() (n int) {
-		r.containers["a"].Do(func() {
-			text, err := os.ReadFile("/proc/thread-self/net/snmp")
-			must(t, err)
-			var names, values []string
-			for line := range strings.Lines(string(text)) {
-				if strings.HasPrefix(line, "Icmp:") {
-					names, values = values, strings.Fields(line)
-				}
-			}
-			n, err = strconv.Atoi(values[slices.Index(names, "InDestUnreachs")])
-			must(t, err)
-		})
-		return n
-	}
 	tell := func(from, port uint16) {
-		quoted := make([]byte, 28)
-		quoted[0], quoted[3], quoted[8], quoted[9] = 0x45, 40, 64, 6
-		copy(quoted[12:], net.ParseIP("10.128.0.2").To4())
-		copy(quoted[16:], net.ParseIP(outsider).To4())
-		binary.BigEndian.PutUint16(quoted[20:], from)
-		binary.BigEndian.PutUint16(quoted[22:], port)
-		m := slices.Concat([]byte{3, 1, 0, 0, 0, 0, 0, 0}, quoted)
-		sum := uint32(0)
-		for i := 0; i < len(m); i += 2 {
-			sum += uint32(binary.BigEndian.Uint16(m[i:]))
-		}
-		sum = sum&0xffff + sum>>16
-		binary.BigEndian.PutUint16(m[2:], ^uint16(sum+sum>>16))
 		raw, err := net.DialIP("ip4:icmp", &net.IPAddr{IP: net.ParseIP(aRouter)}, &net.IPAddr{IP: net.ParseIP("10.128.0.2")})
 		must(t, err)
-		_, err = raw.Write(m)
+		_, err = raw.Write(unreachable(1, netip.AddrPortFrom(netip.MustParseAddr("10.128.0.2"), from), netip.AddrPortFrom(netip.MustParseAddr(outsider), port)))
 		must(t, errors.Join(err, raw.Close()))
 	}
 	c, _ := r.owning(r.out, 40000, 80)
 	at := uint16(c.LocalAddr().(*net.TCPAddr).Port)
-	before, had := heard(), r.owned()
+	before, had := r.heard(), r.owned()
 	tell(at, 80)
 	ovstest.Eventually(t, 10*time.Second, func() error {
-		if n := heard(); n != before+1 {
+		if n := r.heard(); n != before+1 {
 			return fmt.Errorf("%d errors have come, of 1", n-before)
 		}
 		return nil
@@ -346,7 +316,7 @@ func TestOwnErrorsFromRouters(t *testing.T) {
 	tell(at+1000, 80)
 	tell(at, 80) // what comes last says that the one before does not
 	ovstest.Eventually(t, 10*time.Second, func() error {
-		if n := heard(); n != before+2 {
+		if n := r.heard(); n != before+2 {
 			return fmt.Errorf("%d errors have come, of 2", n-before)
 		}
 		return nil

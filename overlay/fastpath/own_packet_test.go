@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -104,6 +105,41 @@ func TestOwnPackets(t *testing.T) {
 	t.Logf("%d of %d packets were carried", carried.Packets, all.Packets)
 }
 
+// heard is how many ICMP errors container a has got that say that something is unreachable.
+func (r *ruled) heard() (n int) {
+	r.containers["a"].Do(func() {
+		text, err := os.ReadFile("/proc/thread-self/net/snmp")
+		must(r.t, err)
+		var names, values []string
+		for line := range strings.Lines(string(text)) {
+			if strings.HasPrefix(line, "Icmp:") {
+				names, values = values, strings.Fields(line)
+			}
+		}
+		n, err = strconv.Atoi(values[slices.Index(names, "InDestUnreachs")])
+		must(r.t, err)
+	})
+	return n
+}
+
+// unreachable is an ICMP error with that code about a packet of TCP.
+func unreachable(code byte, from, to netip.AddrPort) []byte {
+	quoted := make([]byte, 28)
+	quoted[0], quoted[3], quoted[8], quoted[9] = 0x45, 40, 64, 6
+	copy(quoted[12:], from.Addr().Unmap().AsSlice())
+	copy(quoted[16:], to.Addr().Unmap().AsSlice())
+	binary.BigEndian.PutUint16(quoted[20:], from.Port())
+	binary.BigEndian.PutUint16(quoted[22:], to.Port())
+	m := slices.Concat([]byte{3, code, 0, 0, 0, 0, 0, 0}, quoted)
+	sum := uint32(0)
+	for i := 0; i < len(m); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(m[i:]))
+	}
+	sum = sum&0xffff + sum>>16
+	binary.BigEndian.PutUint16(m[2:], ^uint16(sum+sum>>16))
+	return m
+}
+
 // TestOwnErrors: an ICMP error about a connection that the switch has never seen arrives, from its other end, and no more when rules forbid
 // it.
 func TestOwnErrors(t *testing.T) {
@@ -112,47 +148,18 @@ func TestOwnErrors(t *testing.T) {
 	r.enforce("", services...)
 	c := r.owns()
 	a, b := c.LocalAddr().(*net.TCPAddr), c.RemoteAddr().(*net.TCPAddr)
-	heard := func() (n int) {
-		r.containers["a"].Do(func() {
-			text, err := os.ReadFile("/proc/thread-self/net/snmp")
-			must(t, err)
-			var names, values []string
-			for line := range strings.Lines(string(text)) {
-				if strings.HasPrefix(line, "Icmp:") {
-					names, values = values, strings.Fields(line)
-				}
-			}
-			n, err = strconv.Atoi(values[slices.Index(names, "InDestUnreachs")])
-			must(t, err)
-		})
-		return n
-	}
 	tell := func() {
-		quoted := make([]byte, 28)
-		quoted[0], quoted[8], quoted[9] = 0x45, 64, 6
-		quoted[3] = 40
-		copy(quoted[12:], a.IP.To4())
-		copy(quoted[16:], b.IP.To4())
-		binary.BigEndian.PutUint16(quoted[20:], uint16(a.Port))
-		binary.BigEndian.PutUint16(quoted[22:], uint16(b.Port))
-		m := slices.Concat([]byte{3, 3, 0, 0, 0, 0, 0, 0}, quoted)
-		sum := uint32(0)
-		for i := 0; i < len(m); i += 2 {
-			sum += uint32(binary.BigEndian.Uint16(m[i:]))
-		}
-		sum = sum&0xffff + sum>>16
-		binary.BigEndian.PutUint16(m[2:], ^uint16(sum+sum>>16))
 		r.containers["b"].Do(func() {
 			raw, err := net.Dial("ip4:icmp", "10.128.0.2")
 			must(t, err)
-			_, err = raw.Write(m)
+			_, err = raw.Write(unreachable(3, a.AddrPort(), b.AddrPort()))
 			must(t, errors.Join(err, raw.Close()))
 		})
 	}
-	before := heard()
+	before := r.heard()
 	tell()
 	ovstest.Eventually(t, 10*time.Second, func() error {
-		if n := heard(); n != before+1 {
+		if n := r.heard(); n != before+1 {
 			return fmt.Errorf("%d errors have come, of 1", n-before)
 		}
 		return nil
@@ -161,10 +168,10 @@ func TestOwnErrors(t *testing.T) {
 		t.Fatal("the switch knows the connection: the test shows nothing")
 	}
 	r.enforce("")
-	before = heard()
+	before = r.heard()
 	tell()
 	time.Sleep(300 * time.Millisecond)
-	if n := heard(); n != before {
+	if n := r.heard(); n != before {
 		t.Error("an error about what is forbidden comes")
 	}
 }

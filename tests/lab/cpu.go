@@ -68,6 +68,9 @@ func counted(id string) (sum time.Duration) {
 	return sum
 }
 
+// CPU is what the processors have done for the lab since it began; 0 where nothing counts.
+func (l *Lab) CPU() time.Duration { return counted(l.id) }
+
 // removeMeters removes the lab's cgroups, all of them.
 func removeMeters(id string) error {
 	return errors.Join(removeCgroups(filepath.Join(ownCgroup("cpuacct"), id)), removeCgroups(id))

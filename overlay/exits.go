@@ -35,12 +35,13 @@ func exitsOf(snap *cluster.Snapshot, self cluster.NodeID, g *ground, ready func(
 		exit := pipeline.Exit{Track: track, V4: e.Addr(false).IsValid(), V6: e.Addr(true).IsValid()}
 		n, _ := cluster.Get[cluster.Node](snap, string(h.Host))
 		exit.V6 = exit.V6 && egress.Able(n, e.Egress) // or it would leave with an address that nobody holds
-		switch vtep := g.vtep[h.Host]; {
-		case e.Twice: // the address is another one's
-		case h.Host == self: // here, as far as it is ready for a network
-		case vtep.IsValid():
+		behind := func(vtep netip.Addr) (to pipeline.Exit) {
+			if to = exit; e.Twice || h.Host == self || !vtep.IsValid() { // the address is another one's; or it is here, as far as it is ready for a network
+				return to
+			}
 			i := slices.IndexFunc(g.vteps, func(v pipeline.VTEP) bool { return v.Addr == vtep })
-			exit.VTEP, exit.Index, exit.Hosts = vtep, g.vteps[i].Index, g.vteps[i].Host
+			to.VTEP, to.Index, to.Hosts = vtep, g.vteps[i].Index, g.vteps[i].Host
+			return to
 		}
 		holds := !e.Twice && h.Host == self && ready != nil
 		for _, name := range e.Networks {
@@ -48,10 +49,11 @@ func exitsOf(snap *cluster.Snapshot, self cluster.NodeID, g *ground, ready func(
 			if !ok || n.VNID == 0 || slices.Contains(e.Taken, name) {
 				continue
 			}
-			way := exit
-			if way.VNID = n.VNID; n.Encrypted() { // the way to the gateway would be in the clear
-				way.VTEP, way.Index = netip.Addr{}, 0
+			way := behind(g.vtep[h.Host])
+			if n.Encrypted() { // inside what encrypts, or not at all
+				way = behind(g.secure[h.Host])
 			}
+			way.VNID = n.VNID
 			way.Routers = g.routers(n.VNID)
 			switch {
 			case len(e.Labels) > 0:

@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"bytes"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
 	"github.com/grapevine-net/grapevine/replica/replicatest"
 )
 
@@ -25,6 +27,37 @@ func TestExitsOf(t *testing.T) {
 		exits := exitsOf(snap, self, newGround(snap, self, false, nil, nil, nil), nil, true)
 		if len(exits) != 1 || !exits[0].V4 || exits[0].V6 != able || exits[0].VTEP != addr("192.0.2.2") {
 			t.Errorf("the holder holds IPv6: %v; %+v", able, exits)
+		}
+	}
+}
+
+// TestExitsEncrypted: what is of an encrypted network goes to the holder inside what encrypts, or nowhere.
+func TestExitsEncrypted(t *testing.T) {
+	const self, holder = cluster.NodeID("0000000000000001"), cluster.NodeID("0000000000000002")
+	key := func(n cluster.Node, key byte) cluster.Node {
+		if n.KnowsEncrypted = true; key != 0 {
+			n.NetworksKey, n.WireGuardAt = bytes.Repeat([]byte{key}, cluster.WireGuardKeySize), netip.MustParseAddrPort("192.0.2.9:7948")
+		}
+		return n
+	}
+	for _, c := range []struct {
+		mine, theirs byte
+		want         netip.Addr
+	}{{1, 2, cluster.SecureVTEP(holder)}, {1, 0, netip.Addr{}}, {0, 2, netip.Addr{}}} {
+		r := replicatest.New(t, self,
+			key(cluster.Node{ID: self, Name: "host1", VTEP: addr("192.0.2.1")}, c.mine),
+			cluster.Network{Name: "sealed", VNID: 5, Options: map[string]string{cluster.EncryptedOption: ""}}, cluster.Network{Name: "plain", VNID: 6},
+			cluster.Egress{Name: "mail", Networks: []string{"plain", "sealed"}, Addrs: []netip.Addr{addr("192.0.2.25")}},
+			cluster.EgressHolder{Egress: "mail", Host: holder})
+		replicatest.Hear(t, r, holder, key(cluster.Node{ID: holder, Name: "host2", VTEP: addr("192.0.2.2")}, c.theirs))
+		snap := r.Snapshot()
+		g := newGround(snap, self, false, nil, nil, nil)
+		exits := exitsOf(snap, self, g, nil, true)
+		if len(exits) != 2 || exits[0].VTEP != addr("192.0.2.2") || exits[1].VTEP != c.want {
+			t.Fatalf("keys %d and %d: %+v", c.mine, c.theirs, exits)
+		}
+		if c.want.IsValid() && !slices.ContainsFunc(g.vteps, func(v pipeline.VTEP) bool { return v.Addr == c.want && v.Index == exits[1].Index && v.Secure }) {
+			t.Errorf("the holder is known by another number than %d: %+v", exits[1].Index, g.vteps)
 		}
 	}
 }

@@ -141,8 +141,6 @@ func fits(snap *cluster.Snapshot, e, was cluster.Egress) error {
 			return api.Errorf(http.StatusNotFound, "egress %.80s: there is no network %.80s: see `grapevine networks`", e.Name, name)
 		case n.Internal:
 			return api.Errorf(http.StatusBadRequest, "egress %.80s: network %s is internal, and its containers reach nothing outside: name another one", e.Name, name)
-		case n.Encrypted():
-			return api.Errorf(http.StatusBadRequest, "egress %.80s: network %s is encrypted by itself, and an egress has no encrypted way for one network alone, so far: encrypt all (GRAPEVINE_ENCRYPTION=all), or name another one", e.Name, name)
 		case n.VNID == 0:
 			return api.Errorf(http.StatusBadRequest, "egress %.80s: network %s is of all (VNID 0), and its containers leave by their own hosts: name another one", e.Name, name)
 		}

@@ -294,7 +294,7 @@ func (f Facts) egress(l *api.Lead, from []cluster.Endpoint, text string) {
 		by, known := choice.Of(e)
 		i := slices.IndexFunc(all, func(l egress.Listed) bool { return l.Name == by })
 		n, _ := cluster.Get[cluster.Network](f.Snap, e.Network)
-		if i < 0 || n.Internal || n.VNID == 0 || n.Encrypted() {
+		if i < 0 || n.Internal || n.VNID == 0 {
 			continue
 		}
 		listed := all[i]

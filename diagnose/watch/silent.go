@@ -19,11 +19,12 @@ const doubtPatience = 1500 * time.Millisecond
 
 // silent is another host that does not answer.
 type silent struct {
-	name  string
-	vtep  netip.Addr
-	since time.Time // zero: not since this agent began, or not known
-	dead  bool      // else in doubt
-	do    string    // if the matter is with it
+	name   string
+	vtep   netip.Addr
+	since  time.Time // zero: not since this agent began, or not known
+	dead   bool      // else in doubt
+	astray string    // by what this host sends to it, if that is not the underlay
+	do     string    // if the matter is with it
 }
 
 // Silence says which hosts do not answer, and whether the matter is with them or with this host.
@@ -54,6 +55,9 @@ func (w Silence) Problems(nodes []api.Node) []api.Problem {
 			s.since = m.DoubtfulSince
 		case m.Since.Before(w.Started.Add(time.Second)): // it was not met
 			s.since = time.Time{}
+		}
+		if s.dead {
+			s.astray = astray(s.vtep.Unmap(), w.Underlay.Interface, link.Way)
 		}
 		list = append(list, s)
 	}
@@ -87,6 +91,19 @@ func (w Silence) trouble() string {
 	return link.Trouble(w.Underlay.Interface, addr)
 }
 
+// astray says by what this host sends to another one if it does not do so by its underlay, as when a VPN, a bridge or an administrator
+// has brought a route; else nothing. Of hosts that are reached by several interfaces that is so, and all is well.
+func astray(to netip.Addr, dev string, way func(netip.Addr) string) string {
+	switch by := way(to); {
+	case by == dev || !to.IsValid():
+		return ""
+	case by == "":
+		return "by no interface (unreachable)"
+	default:
+		return fmt.Sprintf("by %s, and not by %s", by, dev)
+	}
+}
+
 // whoIsSilent is pure: list are those of the others that do not answer; trouble is what is
 // wrong with this host's own underlay. Who hears nobody is advised to forget nobody.
 func whoIsSilent(list []silent, others int, trouble, dev string, now time.Time) (problems []api.Problem) {
@@ -102,6 +119,11 @@ func whoIsSilent(list []silent, others int, trouble, dev string, now time.Time) 
 		add(api.UnderlayCut, fmt.Sprintf("see its cable, `ip link show %s` and `ip addr show %s`; the other hosts need nothing", dev, dev), "%s", what)
 		return problems
 	case len(list) > 1 && len(list) == others:
+		if led := led(list); led != "" {
+			add(api.UnderlayCut, "`ip route get` the other hosts' addresses says by which routes: take these away, unless they are meant; the other hosts need nothing",
+				"no other host answers%s: it is probably this one, which sends to %s", earliest(list, now), led)
+			return problems
+		}
 		add(api.UnderlayCut, fmt.Sprintf("look at this host first: the cable and the switch behind %s, its address, its firewall; only then at the others", dev),
 			"no other host answers%s: it is probably this one, unless all of them are off (%s)", earliest(list, now), strings.Join(namesOf(list), ", "))
 		return problems
@@ -110,6 +132,9 @@ func whoIsSilent(list []silent, others int, trouble, dev string, now time.Time) 
 		switch {
 		case !s.dead:
 			add(api.HostDoubtful, "wait some seconds: it is busy, cut off or off, which is known then", "host %s (%s) does not answer just now%s", s.name, s.vtep, words.Since(s.since, now))
+		case s.astray != "":
+			add(api.HostSilent, fmt.Sprintf("`ip route get %s` says by which route: take that away; if it is meant, see that %s can be reached so, and is on", s.vtep, s.name),
+				"host %s (%s) does not answer%s: this host sends to it %s", s.name, s.vtep, words.Since(s.since, now), s.astray)
 		case others == 1:
 			add(api.HostSilent, fmt.Sprintf("see that this host's own network is whole (%s); %s", dev, s.do), "host %s (%s) does not answer%s", s.name, s.vtep, words.Since(s.since, now))
 		default:
@@ -117,6 +142,16 @@ func whoIsSilent(list []silent, others int, trouble, dev string, now time.Time) 
 		}
 	}
 	return problems
+}
+
+// led says where this host's packets to hosts go, if it is by no underlay of theirs that they go to all of them.
+func led(list []silent) string {
+	for _, s := range list {
+		if s.astray == "" {
+			return ""
+		}
+	}
+	return fmt.Sprintf("%s (%s) %s", list[0].name, list[0].vtep, list[0].astray)
 }
 
 func namesOf(list []silent) (out []string) {

@@ -61,6 +61,9 @@ const (
 	Take                 // nobody does: this host takes it when its turn comes, if it can
 )
 
+// hear is how many turns who let an address go waits until it has heard what the others wrote meanwhile.
+const hear = 2
+
 // Case is what a verdict depends on.
 type Case struct {
 	Self     cluster.NodeID
@@ -91,6 +94,10 @@ func (c Case) Judge() (v Verdict, turn int) {
 		return Leave, 0
 	}
 	switch {
+	case c.Holder == c.Self && c.Egress.Quorum && !c.Here:
+		// It let go when it could not know who is there, and another one may have taken it since: the record that says so comes
+		// with the hosts that are heard again, and not before them.
+		return Take, hear
 	case c.Holder == c.Self:
 		return Hold, 0
 	case c.Has && c.Holder != "": // whether that one is alive or not: it has taken it

@@ -339,7 +339,7 @@ func (k *Keeper) one(ctx context.Context, c egress.Case, h *held, p spots, now t
 	case !p.fit():
 		k.serve(c, false)
 		k.note(c, Note{Unfit: true, Err: p.remove(k.cfg.LAN)}) // another gateway may have interfaces for all
-		if verdict == egress.Hold {
+		if c.Holder == k.cfg.Self {
 			k.record(c, cluster.EgressHolder{Egress: c.Egress.Name})
 		}
 	case verdict == egress.Take && !p.here() && !h.turn(nth, now): // others come first
@@ -349,7 +349,7 @@ func (k *Keeper) one(ctx context.Context, c egress.Case, h *held, p spots, now t
 			if !p.here() || !k.took(c.Egress) { // as after it was given another address
 				k.serve(c, false)
 			}
-			if verdict == egress.Hold && (n.Occupied != nil || !p.here()) && ctx.Err() == nil { // another gateway may be able to
+			if c.Holder == k.cfg.Self && (n.Occupied != nil || !p.here()) && ctx.Err() == nil { // another gateway may be able to
 				n.Err = errors.Join(n.Err, p.remove(k.cfg.LAN), k.record(c, cluster.EgressHolder{Egress: c.Egress.Name}))
 			}
 			h.again = now.Add(retry)

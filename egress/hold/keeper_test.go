@@ -287,7 +287,7 @@ func TestBegin(t *testing.T) {
 }
 
 // TestQuorum: a holder with a quorum that was stalled lets go if the others do not tell at once that they are there, and takes
-// the address again when they do; an agent that goes on with what the one before it had waits a moment for them.
+// the address again when they do and nobody has taken it; an agent that goes on with what the one before it had waits a moment for them.
 func TestQuorum(t *testing.T) {
 	w := newWorld(t, "host1", "host2", "host3")
 	third := cluster.NodeID("0000000000000003")
@@ -299,9 +299,17 @@ func TestQuorum(t *testing.T) {
 		w.k.step(t.Context(), w.r.Snapshot(), w.now)
 		w.now = w.now.Add(tick)
 	}
-	if step(); !w.place.Here {
-		t.Fatal("it does not take it")
+	again := func() {
+		t.Helper()
+		if step(); w.place.Here {
+			t.Error("it takes the address again before it can have heard who took it meanwhile")
+		}
+		w.now = w.now.Add(2 * turn)
+		if step(); !w.place.Here || !w.k.Serves("mail") {
+			t.Error("it has heard others, none of whom took the address, and does not hold it")
+		}
 	}
+	again()
 	w.unheard, w.asked = map[cluster.NodeID]bool{other: true, third: true}, true
 	if step(); !w.place.Here || !w.k.Serves("mail") {
 		t.Error("it lets go before the others can have said that they are there")
@@ -315,9 +323,20 @@ func TestQuorum(t *testing.T) {
 		t.Error("it takes the address, and has heard nobody since it was stalled")
 	}
 	w.unheard = map[cluster.NodeID]bool{third: true}
-	if step(); !w.place.Here || !w.k.Serves("mail") {
-		t.Error("it has heard another one of three, and does not hold the address")
+	again()
+
+	// The others tell that they are there before they tell that one of them took the address.
+	w.unheard = map[cluster.NodeID]bool{other: true, third: true}
+	step()
+	w.unheard = nil
+	step()
+	w.put(cluster.EgressHolder{Egress: "mail", Host: other})
+	w.now = w.now.Add(time.Minute)
+	if step(); w.place.Here {
+		t.Error("it takes the address from who took it while it was stalled")
 	}
+	w.put(cluster.EgressHolder{Egress: "mail", Host: self})
+	again()
 
 	w.unheard = map[cluster.NodeID]bool{other: true, third: true}
 	next := New(w.k.cfg)

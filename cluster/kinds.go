@@ -28,6 +28,7 @@ const (
 	KindListen       Kind = 14 // one per endpoint and host, written by that host
 	KindTrial        Kind = 15 // one per scope, network and name, many writers
 	KindLabelEgress  Kind = 16 // one per name, many writers
+	KindBare         Kind = 17 // one per host, written by that host
 )
 
 // kinds say of each kind what the records of that kind have in common. A new kind is a row here, its number above, and
@@ -60,6 +61,7 @@ var kinds = [...]struct {
 	KindListen:       {name: "listen", decode: decodeAs[Listen]},
 	KindTrial:        {name: "trial", decode: decodeAs[Trial], lasting: true},
 	KindLabelEgress:  {name: "egress by label", decode: decodeAs[LabelEgress], lasting: true, urgent: true},
+	KindBare:         {name: "bare", decode: decodeAs[Bare]},
 }
 
 // known reports whether this agent knows what records of a kind say.
@@ -81,7 +83,7 @@ func (k Kind) String() string {
 }
 
 // Key identifies a record. ID is the node ID, network name, prefix, endpoint
-// ID, "network/host", block, "scope/network/name", "network/name", a node ID, a network name, a name, "endpoint/host", "scope/network/name" or a name, by kind.
+// ID, "network/host", block, "scope/network/name", "network/name", a node ID, a network name, a name, "endpoint/host", "scope/network/name", a name or a node ID, by kind.
 type Key struct {
 	Kind Kind
 	ID   string
@@ -91,7 +93,7 @@ type Key struct {
 func (k Key) String() string { return fmt.Sprintf("%s %.80q", k.Kind, k.ID) }
 
 // Body is the content of a live record: Node, Network, Subnet, Endpoint, Use,
-// Claim, Policy, Service, Addresses, Realm, Egress, EgressHolder, Listen, Trial or LabelEgress, by value. The numbers in the field tags are wire format: append only.
+// Claim, Policy, Service, Addresses, Realm, Egress, EgressHolder, Listen, Trial, LabelEgress or Bare, by value. The numbers in the field tags are wire format: append only.
 type Body interface {
 	Key() Key
 	// validate returns nil if it keeps to the limits of this package and makes sense by itself.

@@ -60,6 +60,8 @@ type Config struct {
 	// the whole cluster.
 	Encap     string
 	VXLANPort uint16
+	// Bare says that neighbours that have it as well send each other packets without headers, where they can.
+	Bare bool
 	// Encryption is off, networks (those that are said to be) or all; WireGuardPort is where this host takes what is encrypted for it (UDP).
 	Encryption    string
 	WireGuardPort uint16

@@ -136,6 +136,7 @@ func TestEncapsulation(t *testing.T) {
 	}{
 		{"", "", 4789},
 		{"GRAPEVINE_ENCAP=vxlan", "", 4789},
+		{"GRAPEVINE_ENCAP=auto", "", 4789},
 		{"GRAPEVINE_ENCAP=geneve", "", 6081},
 		{"GRAPEVINE_ENCAP=geneve GRAPEVINE_VXLAN_PORT=4789", "", 4789},
 		{"GRAPEVINE_ENCAP=gre", "", 0},

@@ -191,6 +191,9 @@ func setGroup(c *Config, v string) error {
 }
 
 func setEncap(c *Config, v string) error {
+	if c.Bare = v == "auto"; c.Bare {
+		v = encap.VXLAN.Name
+	}
 	k, err := encap.Parse(v)
 	c.Encap = k.Name
 	return err

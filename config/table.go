@@ -127,6 +127,7 @@ var Table = []Setting{
 	{
 		Name: "encap", Default: encap.VXLAN.Name,
 		Doc: "How what containers send is wrapped on its way to other hosts, the same on every host: `vxlan` (RFC 7348), or `geneve` (RFC 8926) or `gre` (RFC 2890), for where something on the way eats VXLAN (docs/use/encapsulation.md). " +
+			"`auto` is `vxlan`, and nothing around it between hosts of one segment that both have `auto` and the fast path `direct`: who may send from another MAC address than its own is believed there. " +
 			"`geneve` and `gre` need a module of the kernel, and with them nothing is encrypted yet. `stt` is gone from Open vSwitch.",
 		Shared: true,
 		set:    setEncap,

@@ -55,7 +55,7 @@ func Parse(name string) (Kind, error) {
 	case GRE.Name:
 		return GRE, nil
 	case "auto":
-		return Kind{}, errors.New("auto, which would wrap nothing where hosts share a segment, will not be there: only the header says of which network the sender's host takes a container to be, and only wrapped packets find the switch where the fast path leaves them to it (docs/use/encapsulation.md); use vxlan, and GRAPEVINE_FASTPATH=direct for speed")
+		return Kind{}, errors.New("auto is of a host and not of a network: GRAPEVINE_ENCAP=auto (docs/use/encapsulation.md)")
 	case "stt":
 		return Kind{}, errors.New("stt is gone: Open vSwitch deprecated it in 3.5 and removed it in 3.6, and Linux has never had it; use vxlan, geneve or gre")
 	}

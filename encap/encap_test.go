@@ -55,7 +55,7 @@ func TestParse(t *testing.T) {
 			t.Errorf("what a record says of %s is read as %v, %v", name, got, known)
 		}
 	}
-	for name, reason := range map[string]string{"stt": "removed it in 3.6", "auto": "only the header says of which network", "GENEVE": "use vxlan, geneve or gre", "": "no encapsulation", "wireguard": "no encapsulation"} {
+	for name, reason := range map[string]string{"stt": "removed it in 3.6", "auto": "is of a host and not of a network", "GENEVE": "use vxlan, geneve or gre", "": "no encapsulation", "wireguard": "no encapsulation"} {
 		if _, err := Parse(name); err == nil || !strings.Contains(err.Error(), reason) {
 			t.Errorf("%q: %v", name, err)
 		}

@@ -443,6 +443,9 @@ func recordsOf(snap *cluster.Snapshot, id cluster.NodeID) []cluster.Key {
 	if a, there := cluster.Get[cluster.Addresses](snap, string(id)); there {
 		keys = append(keys, a.Key())
 	}
+	if b, there := cluster.Get[cluster.Bare](snap, string(id)); there {
+		keys = append(keys, b.Key())
+	}
 	return keys
 }
 

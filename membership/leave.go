@@ -163,6 +163,9 @@ func (m *Leaver) farewell(ctx context.Context) error {
 		if a, there := cluster.Get[cluster.Addresses](tx.Snapshot(), string(self)); there {
 			keys = append(keys, a.Key())
 		}
+		if b, there := cluster.Get[cluster.Bare](tx.Snapshot(), string(self)); there {
+			keys = append(keys, b.Key())
+		}
 		keys = append(keys, cluster.Node{ID: self}.Key())
 		for _, k := range keys {
 			tx.Delete(k)

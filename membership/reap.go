@@ -70,6 +70,9 @@ func remains(snap *cluster.Snapshot, self, coordinator cluster.NodeID) (keys []c
 		if a, there := cluster.Get[cluster.Addresses](snap, r.Key.ID); there {
 			keys = append(keys, a.Key())
 		}
+		if b, there := cluster.Get[cluster.Bare](snap, r.Key.ID); there {
+			keys = append(keys, b.Key())
+		}
 	}
 	return keys
 }

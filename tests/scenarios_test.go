@@ -40,7 +40,7 @@ var rare = [][3]string{
 	{"global-network", "reach", "ipv6-underlay"},                  // network-command, reach-underlay, ipv6
 	{"listed-endpoint", "edge-host", "host-reaches"},              // docker-ends, one-network, isolation
 	{"published-forms", "underlay-moves", "second-address"},       // published-ports, advertise
-	{"policy-cases", "portscan", ""},                              // policy, metrics
+	{"policy-cases", "portscan", "bare"},                          // policy, metrics, fastpath
 }
 
 // rareWithin is by when the rare ones begin in a run of all tests, whose time is short: the others take 8 to 12 minutes, and on a machine

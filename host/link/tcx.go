@@ -21,17 +21,25 @@ func HasTCX() error {
 
 var errNoTCX = errors.New("a program at the NIC needs Linux 6.6 with CONFIG_NET_XGRESS")
 
-// AttachTCX runs prog, called name, before all others on what arrives at an interface that
+// tcx is the hook without a clsact qdisc.
+func (h Hook) tcx() ebpf.AttachType {
+	if h == Egress {
+		return ebpf.AttachTCXEgress
+	}
+	return ebpf.AttachTCXIngress
+}
+
+// AttachTCX runs prog, called name, before all others on what arrives at an interface, or leaves by it, that
 // is not ours (tcx, Linux 6.6): a clsact qdisc that comes or goes would stop the interface for
 // a moment. A program that is there under the same name is replaced atomically. The
 // kernel keeps prog, and with it its maps, until DetachTCX or as long as the interface lives.
-func AttachTCX(ifname string, prog *ebpf.Program, name string) error {
+func AttachTCX(ifname string, hook Hook, prog *ebpf.Program, name string) error {
 	l, err := Get(ifname)
 	if err != nil {
 		return err
 	}
-	opts := bpflink.RawAttachProgramOptions{Target: l.Index, Program: prog, Attach: ebpf.AttachTCXIngress, Anchor: bpflink.Head()}
-	old, err := programTCX(l, name)
+	opts := bpflink.RawAttachProgramOptions{Target: l.Index, Program: prog, Attach: hook.tcx(), Anchor: bpflink.Head()}
+	old, err := programTCX(l, hook, name)
 	if err != nil {
 		return err
 	}
@@ -49,7 +57,7 @@ func AttachTCX(ifname string, prog *ebpf.Program, name string) error {
 }
 
 // DetachTCX removes what AttachTCX put there. No such program or interface is no error.
-func DetachTCX(ifname, name string) error {
+func DetachTCX(ifname string, hook Hook, name string) error {
 	l, err := Get(ifname)
 	if errors.Is(err, ErrNotFound) {
 		return nil
@@ -57,12 +65,12 @@ func DetachTCX(ifname, name string) error {
 	if err != nil {
 		return err
 	}
-	prog, err := programTCX(l, name)
+	prog, err := programTCX(l, hook, name)
 	if err != nil || prog == nil {
 		return err
 	}
 	defer prog.Close()
-	err = bpflink.RawDetachProgram(bpflink.RawDetachProgramOptions{Target: l.Index, Program: prog, Attach: ebpf.AttachTCXIngress})
+	err = bpflink.RawDetachProgram(bpflink.RawDetachProgramOptions{Target: l.Index, Program: prog, Attach: hook.tcx()})
 	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("detach %s from %s: %w", name, ifname, err)
 	}
@@ -71,7 +79,7 @@ func DetachTCX(ifname, name string) error {
 
 // AttachedTCX returns the ID of what AttachTCX put there. No such program or interface: 0 and
 // no error.
-func AttachedTCX(ifname, name string) (ebpf.ProgramID, error) {
+func AttachedTCX(ifname string, hook Hook, name string) (ebpf.ProgramID, error) {
 	l, err := Get(ifname)
 	if errors.Is(err, ErrNotFound) {
 		return 0, nil
@@ -79,7 +87,7 @@ func AttachedTCX(ifname, name string) (ebpf.ProgramID, error) {
 	if err != nil {
 		return 0, err
 	}
-	prog, err := programTCX(l, name)
+	prog, err := programTCX(l, hook, name)
 	if err != nil || prog == nil {
 		return 0, err
 	}
@@ -93,8 +101,8 @@ func AttachedTCX(ifname, name string) (ebpf.ProgramID, error) {
 }
 
 // programTCX is the program of that name at the interface, or nil.
-func programTCX(l Link, name string) (*ebpf.Program, error) {
-	all, err := bpflink.QueryPrograms(bpflink.QueryOptions{Target: l.Index, Attach: ebpf.AttachTCXIngress})
+func programTCX(l Link, hook Hook, name string) (*ebpf.Program, error) {
+	all, err := bpflink.QueryPrograms(bpflink.QueryOptions{Target: l.Index, Attach: hook.tcx()})
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV) || errors.Is(err, ebpf.ErrNotSupported) {
 		return nil, nil // none, or no tcx
 	}

@@ -35,7 +35,7 @@ import (
 // direct they do the same, with other hosts by way of VXLAN headers of their own.
 func TestAgree(t *testing.T) {
 	w := newJudges(t)
-	carried, answered, direct, guarded, toGateway, fromGateway, toGroup, copied, inGroup, secret, all := 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+	carried, answered, direct, guarded, toGateway, fromGateway, toGroup, copied, inGroup, secret, bare, bareOut, all := 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		in := inputs().Draw(t, "cluster")
 		contents := Compile(in, w.device)
@@ -59,8 +59,15 @@ func TestAgree(t *testing.T) {
 			all++
 			tally, err := w.tables.tally()
 			must(t, err)
-			if w.direct(t, p, frame, got, mtu, out, less(tally, w.last)) {
+			counted := less(tally, w.last)
+			if w.direct(t, p, frame, got, mtu, out, counted) {
 				direct++
+			}
+			if w.bare(t, p, frame, got, mtu, out, counted) {
+				bare++
+			}
+			if w.bareOut(t, p, frame, got, mtu, counted) {
+				bareOut++
 			}
 			if len(in.Encrypted) > 0 {
 				secret += w.strict(t, in, p, frame, got, mtu)
@@ -116,10 +123,10 @@ func TestAgree(t *testing.T) {
 	if guarded == 0 {
 		t.Error("no packet was to or from an endpoint with rules")
 	}
-	sums := fmt.Sprintf("%d of %d packets were carried, %d of them direct, %d to the gateway, %d from it, %d answered, %d were for a group and %d of them copied, %d came for one; %d from or to an encrypted network crossed the tunnel", carried, all, direct, toGateway, fromGateway, answered, toGroup, copied, inGroup, secret)
+	sums := fmt.Sprintf("%d of %d packets were carried, %d of them direct, %d to the gateway, %d from it, %d answered, %d were for a group and %d of them copied, %d came for one; %d were delivered that had come without headers, and %d sent so; %d from or to an encrypted network crossed the tunnel", carried, all, direct, toGateway, fromGateway, answered, toGroup, copied, inGroup, bare, bareOut, secret)
 	t.Log(sums)
 	// A short run, of a fifth of the draws, may show little.
-	if !testing.Short() && (carried < all/20 || answered < all/800 || direct < all/200 || toGateway < all/500 || fromGateway < all/1000 || toGroup < all/400 || copied < all/1000 || inGroup == 0 || secret == 0) {
+	if !testing.Short() && (carried < all/20 || answered < all/800 || direct < all/200 || toGateway < all/500 || fromGateway < all/1000 || toGroup < all/400 || copied < all/1000 || inGroup == 0 || bare < all/1000 || bareOut < all/1000 || secret == 0) {
 		t.Error(sums + ": the test shows little")
 	}
 }
@@ -631,7 +638,9 @@ const testNIC = 1
 var vtep = netip.MustParseAddr("192.0.2.1")
 
 // wrongOuter says what is wrong with the outer headers of a packet whose inner frame is known.
-func wrongOuter(wire, inner []byte, v Verdict) error {
+func wrongOuter(wire, inner []byte, v Verdict) error { return wrongOuterFrom(wire, inner, vtep, v) }
+
+func wrongOuterFrom(wire, inner []byte, from netip.Addr, v Verdict) error {
 	tos := inner[15] & 3
 	if inner[12] == 0x86 {
 		tos = inner[15] >> 4 & 3
@@ -642,7 +651,7 @@ func wrongOuter(wire, inner []byte, v Verdict) error {
 	if len(wire) != len(inner)+50 {
 		return fmt.Errorf("%d bytes are not %d and 50", len(wire), len(inner))
 	}
-	want := encapsulated(inner, vtep, v.VTEP, v.VNID, tos)
+	want := encapsulated(inner, from, v.VTEP, v.VNID, tos)
 	if port := binary.BigEndian.Uint16(wire[34:]); port < 32768 || port >= 60999 {
 		return fmt.Errorf("source port %d", port)
 	}

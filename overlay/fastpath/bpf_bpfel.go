@@ -17,6 +17,9 @@ import (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	bpfMapGvAgainHeld       = "gv_again_held"
+	bpfMapGvBareCounts      = "gv_bare_counts"
+	bpfMapGvBareFrom        = "gv_bare_from"
+	bpfMapGvBareHosts       = "gv_bare_hosts"
 	bpfMapGvBlank           = "gv_blank"
 	bpfMapGvConfig          = "gv_config"
 	bpfMapGvFpCounters      = "gv_fp_counters"
@@ -35,6 +38,8 @@ const (
 	bpfMapGvSwept           = "gv_swept"
 	bpfMapGvUdpFlows        = "gv_udp_flows"
 	bpfProgGvAgain          = "gv_again"
+	bpfProgGvBare           = "gv_bare"
+	bpfProgGvBareOut        = "gv_bare_out"
 	bpfProgGvDeliver        = "gv_deliver"
 	bpfProgGvEndpoint       = "gv_endpoint"
 	bpfProgGvGateway        = "gv_gateway"
@@ -88,6 +93,8 @@ type bpfSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfProgramSpecs struct {
 	GvAgain          *ebpf.ProgramSpec `ebpf:"gv_again"`
+	GvBare           *ebpf.ProgramSpec `ebpf:"gv_bare"`
+	GvBareOut        *ebpf.ProgramSpec `ebpf:"gv_bare_out"`
 	GvDeliver        *ebpf.ProgramSpec `ebpf:"gv_deliver"`
 	GvEndpoint       *ebpf.ProgramSpec `ebpf:"gv_endpoint"`
 	GvGateway        *ebpf.ProgramSpec `ebpf:"gv_gateway"`
@@ -103,6 +110,9 @@ type bpfProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfMapSpecs struct {
 	GvAgainHeld  *ebpf.MapSpec `ebpf:"gv_again_held"`
+	GvBareCounts *ebpf.MapSpec `ebpf:"gv_bare_counts"`
+	GvBareFrom   *ebpf.MapSpec `ebpf:"gv_bare_from"`
+	GvBareHosts  *ebpf.MapSpec `ebpf:"gv_bare_hosts"`
 	GvBlank      *ebpf.MapSpec `ebpf:"gv_blank"`
 	GvConfig     *ebpf.MapSpec `ebpf:"gv_config"`
 	GvFpCounters *ebpf.MapSpec `ebpf:"gv_fp_counters"`
@@ -149,6 +159,9 @@ func (o *bpfObjects) Close() error {
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfMaps struct {
 	GvAgainHeld  *ebpf.Map `ebpf:"gv_again_held"`
+	GvBareCounts *ebpf.Map `ebpf:"gv_bare_counts"`
+	GvBareFrom   *ebpf.Map `ebpf:"gv_bare_from"`
+	GvBareHosts  *ebpf.Map `ebpf:"gv_bare_hosts"`
 	GvBlank      *ebpf.Map `ebpf:"gv_blank"`
 	GvConfig     *ebpf.Map `ebpf:"gv_config"`
 	GvFpCounters *ebpf.Map `ebpf:"gv_fp_counters"`
@@ -171,6 +184,9 @@ type bpfMaps struct {
 func (m *bpfMaps) Close() error {
 	return _BpfClose(
 		m.GvAgainHeld,
+		m.GvBareCounts,
+		m.GvBareFrom,
+		m.GvBareHosts,
 		m.GvBlank,
 		m.GvConfig,
 		m.GvFpCounters,
@@ -202,6 +218,8 @@ type bpfVariables struct {
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfPrograms struct {
 	GvAgain          *ebpf.Program `ebpf:"gv_again"`
+	GvBare           *ebpf.Program `ebpf:"gv_bare"`
+	GvBareOut        *ebpf.Program `ebpf:"gv_bare_out"`
 	GvDeliver        *ebpf.Program `ebpf:"gv_deliver"`
 	GvEndpoint       *ebpf.Program `ebpf:"gv_endpoint"`
 	GvGateway        *ebpf.Program `ebpf:"gv_gateway"`
@@ -215,6 +233,8 @@ type bpfPrograms struct {
 func (p *bpfPrograms) Close() error {
 	return _BpfClose(
 		p.GvAgain,
+		p.GvBare,
+		p.GvBareOut,
 		p.GvDeliver,
 		p.GvEndpoint,
 		p.GvGateway,

@@ -306,7 +306,7 @@ func (p *Path) leave(device string) error {
 	if _, there := p.attached[device]; !there {
 		return nil
 	}
-	if err := link.DetachTCX(device, underlayProgram); err != nil {
+	if err := link.DetachTCX(device, link.Ingress, underlayProgram); err != nil {
 		return err
 	}
 	delete(p.attached, device)
@@ -322,7 +322,7 @@ func (p *Path) leaveUnderlays(but string) error {
 	var errs []error
 	for _, l := range list {
 		if l.Name != but && !strings.HasPrefix(l.Name, p.cfg.Prefix) {
-			errs = append(errs, link.DetachTCX(l.Name, underlayProgram))
+			errs = append(errs, link.DetachTCX(l.Name, link.Ingress, underlayProgram))
 		}
 	}
 	return errors.Join(errs...)

@@ -66,7 +66,7 @@ func (h *host) atNIC() bool {
 	var id ebpf.ProgramID
 	h.Do(func() {
 		var err error
-		id, err = link.AttachedTCX("eth0", underlayProgram)
+		id, err = link.AttachedTCX("eth0", link.Ingress, underlayProgram)
 		must(h.t, err)
 	})
 	return id != 0
@@ -265,7 +265,7 @@ func TestDirectChecksum(t *testing.T) {
 	}})
 	must(t, err)
 	defer nic.Close()
-	b.Do(func() { must(t, link.AttachTCX("eth0", nic, "nic")) }) // before ours
+	b.Do(func() { must(t, link.AttachTCX("eth0", link.Ingress, nic, "nic")) }) // before ours
 	in := b.listenUDP(95)
 	defer in.Close()
 	var out *linktest.Socket
@@ -644,11 +644,11 @@ func TestDirectBesideOthers(t *testing.T) {
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "others", Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}})
 	must(t, err)
 	defer prog.Close()
-	a.Do(func() { must(t, link.AttachTCX("eth0", prog, "others")) })
+	a.Do(func() { must(t, link.AttachTCX("eth0", link.Ingress, prog, "others")) })
 	for _, direct := range []bool{false, true, false} {
 		a.direct(direct)
 		a.Do(func() {
-			id, err := link.AttachedTCX("eth0", "others")
+			id, err := link.AttachedTCX("eth0", link.Ingress, "others")
 			must(t, err)
 			if id == 0 {
 				t.Errorf("direct %v: somebody else's program is gone", direct)

@@ -70,6 +70,7 @@ type Path struct {
 	deaf     error // why nothing is noted of what rules let through
 	rests    error // why nothing is direct though it is to be
 	ways     ways
+	bare     bares
 }
 
 // New returns a Path that is off and does nothing.
@@ -111,11 +112,23 @@ func (p *Path) start(direct, judged bool) error {
 }
 
 // Stop switches the path off: every packet goes to the switch, without one being lost,
-// and the programs are gone, also those of a former agent.
-func (p *Path) Stop() error {
+// and the programs are gone, also those of a former agent. What takes packets without headers, which others may still send, stays until BareLinger is over.
+func (p *Path) Stop() error { return p.stop(false) }
+
+// Remove is Stop, and nothing stays.
+func (p *Path) Remove() error { return p.stop(true) }
+
+func (p *Path) stop(remove bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.on, p.direct, p.judged = false, false, false
+	if remove {
+		if err := p.endBare(); err != nil {
+			return err
+		}
+	} else if err := p.stopBare(); err != nil {
+		return err
+	}
 	names, err := interfaces(p.cfg.Prefix)
 	if err != nil {
 		return err
@@ -165,6 +178,7 @@ func (p *Path) unload() {
 	}
 	p.objs, p.tables, p.held, p.config, p.attached, p.noting = nil, tables{}, nil, configValue{}, map[string]uint32{}, 0
 	p.trouble, p.rests, p.deaf, p.ways = nil, nil, nil, ways{ports: map[portKey]uint32{}}
+	p.bare = bares{ends: p.bare.ends}
 }
 
 // Narrow is called before the flows become those of in: what the path carries from now
@@ -407,7 +421,7 @@ func (p *Path) attach(name string, index uint32) error {
 		// Behind others' programs, which see all of it so.
 		err = link.AttachTC(name, link.Egress, link.Last, p.objs.GvGateway, gatewayProgram)
 	case p.cfg.Underlay.Device:
-		err = link.AttachTCX(name, p.objs.GvUnderlay, underlayProgram)
+		err = link.AttachTCX(name, link.Ingress, p.objs.GvUnderlay, underlayProgram)
 	default:
 		err = link.AttachTC(name, link.Ingress, link.First, p.objs.GvEndpoint, endpointProgram)
 	}
@@ -442,6 +456,9 @@ func (p *Path) load() error {
 			_ = m.Close()
 		}
 	}()
+	if err := p.adoptBare(spec, old); err != nil {
+		return err
+	}
 	objs := new(bpfObjects)
 	if err := spec.LoadAndAssign(objs, &ebpf.CollectionOptions{MapReplacements: old}); err != nil {
 		return fmt.Errorf("load the fast path's programs (needs Linux 5.12 with CONFIG_BPF_SYSCALL, and CAP_BPF and CAP_NET_ADMIN): %w", err)
@@ -459,11 +476,11 @@ func (p *Path) load() error {
 			return err
 		}
 	}
-	return p.leaveUnderlays(p.cfg.Underlay.Device) // of a former agent with another NIC
+	return errors.Join(p.leaveUnderlays(p.cfg.Underlay.Device), p.leaveBare(p.cfg.Underlay.Device)) // of a former agent with another NIC
 }
 
-// fresh are maps that not all have; they begin empty.
-var fresh = []string{bpfMapGvUdpFlows, bpfMapGvHeld, bpfMapGvLease, bpfMapGvPorts, bpfMapGvAgainHeld, bpfMapGvBlank}
+// fresh are maps that not all have; they begin empty, but for those of adoptBare.
+var fresh = []string{bpfMapGvUdpFlows, bpfMapGvHeld, bpfMapGvLease, bpfMapGvPorts, bpfMapGvAgainHeld, bpfMapGvBlank, bpfMapGvBareFrom, bpfMapGvBareHosts, bpfMapGvBareCounts}
 
 // adopt returns the maps of attached programs that fit, and where those run. Maps come all from
 // one program: they belong together.
@@ -499,7 +516,7 @@ func (p *Path) adopt(spec *ebpf.CollectionSpec, devices map[string]uint32) (map[
 		return nil
 	}
 	if l, err := link.Get(p.cfg.Underlay.Device); err == nil {
-		id, err := link.AttachedTCX(l.Name, underlayProgram)
+		id, err := link.AttachedTCX(l.Name, link.Ingress, underlayProgram)
 		if err == nil {
 			err = look(l.Name, id, uint32(l.Index))
 		}

@@ -50,7 +50,7 @@ type (
 		VTEP                  [4]byte
 		Port                  [2]byte // network order
 		LeastPort, EndPort    uint16
-		_                     uint16
+		Bare                  uint16 // not 0: packets go without headers to who takes them so
 		Underlay              uint32
 		Judged                uint32
 	}

@@ -17,6 +17,9 @@ import (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	verdictMapGvAgainHeld       = "gv_again_held"
+	verdictMapGvBareCounts      = "gv_bare_counts"
+	verdictMapGvBareFrom        = "gv_bare_from"
+	verdictMapGvBareHosts       = "gv_bare_hosts"
 	verdictMapGvBlank           = "gv_blank"
 	verdictMapGvConfig          = "gv_config"
 	verdictMapGvCopies          = "gv_copies"
@@ -37,6 +40,8 @@ const (
 	verdictMapGvUdpFlows        = "gv_udp_flows"
 	verdictMapGvVerdict         = "gv_verdict"
 	verdictProgGvAgain          = "gv_again"
+	verdictProgGvBare           = "gv_bare"
+	verdictProgGvBareOut        = "gv_bare_out"
 	verdictProgGvDeliver        = "gv_deliver"
 	verdictProgGvEndpoint       = "gv_endpoint"
 	verdictProgGvGateway        = "gv_gateway"
@@ -90,6 +95,8 @@ type verdictSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type verdictProgramSpecs struct {
 	GvAgain          *ebpf.ProgramSpec `ebpf:"gv_again"`
+	GvBare           *ebpf.ProgramSpec `ebpf:"gv_bare"`
+	GvBareOut        *ebpf.ProgramSpec `ebpf:"gv_bare_out"`
 	GvDeliver        *ebpf.ProgramSpec `ebpf:"gv_deliver"`
 	GvEndpoint       *ebpf.ProgramSpec `ebpf:"gv_endpoint"`
 	GvGateway        *ebpf.ProgramSpec `ebpf:"gv_gateway"`
@@ -105,6 +112,9 @@ type verdictProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type verdictMapSpecs struct {
 	GvAgainHeld  *ebpf.MapSpec `ebpf:"gv_again_held"`
+	GvBareCounts *ebpf.MapSpec `ebpf:"gv_bare_counts"`
+	GvBareFrom   *ebpf.MapSpec `ebpf:"gv_bare_from"`
+	GvBareHosts  *ebpf.MapSpec `ebpf:"gv_bare_hosts"`
 	GvBlank      *ebpf.MapSpec `ebpf:"gv_blank"`
 	GvConfig     *ebpf.MapSpec `ebpf:"gv_config"`
 	GvCopies     *ebpf.MapSpec `ebpf:"gv_copies"`
@@ -153,6 +163,9 @@ func (o *verdictObjects) Close() error {
 // It can be passed to loadVerdictObjects or ebpf.CollectionSpec.LoadAndAssign.
 type verdictMaps struct {
 	GvAgainHeld  *ebpf.Map `ebpf:"gv_again_held"`
+	GvBareCounts *ebpf.Map `ebpf:"gv_bare_counts"`
+	GvBareFrom   *ebpf.Map `ebpf:"gv_bare_from"`
+	GvBareHosts  *ebpf.Map `ebpf:"gv_bare_hosts"`
 	GvBlank      *ebpf.Map `ebpf:"gv_blank"`
 	GvConfig     *ebpf.Map `ebpf:"gv_config"`
 	GvCopies     *ebpf.Map `ebpf:"gv_copies"`
@@ -177,6 +190,9 @@ type verdictMaps struct {
 func (m *verdictMaps) Close() error {
 	return _VerdictClose(
 		m.GvAgainHeld,
+		m.GvBareCounts,
+		m.GvBareFrom,
+		m.GvBareHosts,
 		m.GvBlank,
 		m.GvConfig,
 		m.GvCopies,
@@ -210,6 +226,8 @@ type verdictVariables struct {
 // It can be passed to loadVerdictObjects or ebpf.CollectionSpec.LoadAndAssign.
 type verdictPrograms struct {
 	GvAgain          *ebpf.Program `ebpf:"gv_again"`
+	GvBare           *ebpf.Program `ebpf:"gv_bare"`
+	GvBareOut        *ebpf.Program `ebpf:"gv_bare_out"`
 	GvDeliver        *ebpf.Program `ebpf:"gv_deliver"`
 	GvEndpoint       *ebpf.Program `ebpf:"gv_endpoint"`
 	GvGateway        *ebpf.Program `ebpf:"gv_gateway"`
@@ -223,6 +241,8 @@ type verdictPrograms struct {
 func (p *verdictPrograms) Close() error {
 	return _VerdictClose(
 		p.GvAgain,
+		p.GvBare,
+		p.GvBareOut,
 		p.GvDeliver,
 		p.GvEndpoint,
 		p.GvGateway,

@@ -31,6 +31,7 @@ type fastPath struct {
 	why  error                       // why it is off
 	stop func()                      // ends lookout
 	pass func(context.Context) error // of the overlay
+	more func() string               // what else status says
 }
 
 func (p *Plane) newFastPath(source netip.Addr) *fastPath {
@@ -101,7 +102,7 @@ func (f *fastPath) status() string {
 	if full := f.path.Full(); full != nil {
 		line += "; " + full.Error()
 	}
-	return line
+	return line + f.more()
 }
 
 func (f *fastPath) line() string {
@@ -143,7 +144,7 @@ func (f *fastPath) problems() (list []api.Problem) {
 // others go with them.
 func PurgeFastPath() error {
 	path := fastpath.New(fastpath.Config{Tunnel: link.VXLAN, TunnelMTU: link.VXLAN, Gateway: gateway.Port, Prefix: link.OuterPrefix, Device: outer, InnerPrefix: link.InnerPrefix, Inner: inner, Port: tunnel.Port, Log: slog.New(slog.DiscardHandler)})
-	if err := path.Stop(); !errors.Is(err, link.ErrNotFound) {
+	if err := path.Remove(); !errors.Is(err, link.ErrNotFound) {
 		return err
 	}
 	return nil
@@ -168,5 +169,6 @@ func (p *Plane) SwitchFastPath(ctx context.Context, r api.FastPathRequest) (api.
 		return api.Done{}, err
 	}
 	p.fast.looked(ctx)
+	p.bare.kick()
 	return api.Done{Text: "The fast path is " + p.fast.status() + "."}, nil
 }

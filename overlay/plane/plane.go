@@ -72,6 +72,8 @@ type Config struct {
 	Egress    Egress
 	// Exposed names what this host holds a port for, for all hosts of the cluster, "" if it does not.
 	Exposed func(proto string, port uint16) string
+	// Tell writes this host's record of what it sends and takes without headers; nil takes it away.
+	Tell func(cluster.Body) error
 	// Heeds says which exposed ports this host answers; nil: all.
 	Heeds func(expose.Exposure) bool
 	Log   *slog.Logger
@@ -100,6 +102,7 @@ type Plane struct {
 	overlay  *overlay.Overlay
 	rejects  *reject.Desk
 	fast     *fastPath
+	bare     *bare
 	bound    bool // programs say from which address VXLAN packets are sent
 	log      *slog.Logger
 	slow     sync.Once
@@ -186,6 +189,8 @@ func New(c Config) (_ *Plane, err error) {
 		cfg.Tunnel = secureTunnel{cfg.Tunnel, p}
 	}
 	p.fast = p.newFastPath(forPrograms)
+	p.bare = &bare{p: p, wake: make(chan struct{}, 1)}
+	p.fast.more = p.bare.status
 	cfg.Fast = p.fast.path
 	if p.overlay, err = overlay.New(cfg, c.Source); err != nil {
 		return nil, errors.Join(err, p.Close())
@@ -261,6 +266,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	tasks.Go(func() error { return p.rejects.Run(ctx) })
 	tasks.Go(func() error { return p.cfg.Egress.Run(ctx) })
 	tasks.Go(func() error { p.catchUp(ctx); return nil })
+	tasks.Go(func() error { p.bare.run(ctx); return nil })
 	tasks.Go(func() error {
 		p.await(ctx)
 		return p.overlay.Run(ctx)
@@ -313,7 +319,7 @@ func TablesIn(run string) nat.Tables { return nat.Tables(filepath.Join(run, "ipt
 // Teardown removes what Run leaves. Run has returned.
 func (p *Plane) Teardown(ctx context.Context) error {
 	_, err := lan.Purge()
-	errs := []error{err, p.fast.path.Stop(), p.gateway.Remove(), p.overlay.Teardown(ctx)}
+	errs := []error{err, p.fast.path.Remove(), p.gateway.Remove(), p.overlay.Teardown(ctx)}
 	errs = append(errs, p.nat.Remove(ctx)) // nothing leaves any more that it would translate
 	if p.tunnel != nil {
 		errs = append(errs, p.tunnel.Remove(ctx))

@@ -55,6 +55,8 @@ func castMain(args []string) error {
 		return castJoin(rest[0])
 	case verb == "gre" && len(rest) == 3:
 		return castGRE(rest[0], rest[1], rest[2])
+	case verb == "bare" && len(rest) == 3:
+		return castBare(rest[0], rest[1], rest[2])
 	}
 	return usage
 }

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Wrapping is how forged packets are wrapped: by which UDP port, 0 for GRE, and with what before the number of the network.
@@ -27,7 +29,11 @@ var Wrappings = map[string]Wrapping{
 	// An option of 4 bytes that nobody has to understand (RFC 8926).
 	"geneve-option": {6081, []byte{1, 0, 0x65, 0x58}, []byte{0xff, 0xff, 0, 0}},
 	"gre":           {0, []byte{0x20, 0, 0x65, 0x58}, nil}, // with a key (RFC 2890)
+	"bare":          {bare, nil, nil},
 }
+
+// bare is in place of a port: the datagram itself is on the wire, from the sender's own MAC address.
+const bare = -1
 
 // Forge has a host, or a container of it if one is named, send n packets that are wrapped so to
 // an address of the host of the container to, with a datagram in each that seems to be from an
@@ -53,6 +59,13 @@ func Forge(ctx context.Context, h *Host, w Wrapping, container string, at netip.
 	}
 	// printf writes line by line, dd all at once: one datagram.
 	script := fmt.Sprintf("set -e; for n in $(seq %d); do printf '%s' | dd bs=2000 iflag=fullblock status=none > /dev/udp/%s/%d; sleep 0.05; done", n, text.String(), at, w.port)
+	if w.port == bare {
+		if !at.Is4() {
+			return 0, fmt.Errorf("%s: the MAC address of only a host with an address of IPv4 is known", at)
+		}
+		wire := net.HardwareAddr(append([]byte{2, 0}, at.AsSlice()...))
+		script = fmt.Sprintf("GVLAB_ROLE=%s %s bare %s %x %d", roleCast, labhost, "eth0", datagramFrame(wire, make(net.HardwareAddr, 6), from, to.Addrs[network][0], []byte("forged")), n)
+	}
 	if w.port == 0 {
 		script = fmt.Sprintf("GVLAB_ROLE=%s %s gre %s %x %d", roleCast, labhost, at, packet, n)
 	}
@@ -65,6 +78,34 @@ func Forge(ctx context.Context, h *Host, w Wrapping, container string, at netip.
 	}
 	after, err := to.unwanted(ctx)
 	return after - before, err
+}
+
+// castBare sends a frame, in hexadecimal, by an interface and with its MAC address, so many times.
+func castBare(device, packet, count string) error {
+	n, err := strconv.Atoi(count)
+	if err != nil {
+		return err
+	}
+	frame, err := hex.DecodeString(packet)
+	if err != nil {
+		return err
+	}
+	nic, err := net.InterfaceByName(device)
+	if err != nil {
+		return err
+	}
+	copy(frame[6:12], nic.HardwareAddr)
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	for range n {
+		if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: nic.Index}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // castGRE sends what is behind an IP header of GRE, in hexadecimal, so many times.

@@ -245,7 +245,7 @@ func distinct(ctx context.Context, s *state, args []string) (string, error) {
 	return "", nil
 }
 
-// forge [vxlan|geneve|geneve-option|gre] HOST[:CONTAINER] VNID HOST:CONTAINER HOST:CONTAINER [ADDRESS]: the host, or the container,
+// forge [vxlan|geneve|geneve-option|gre|bare] HOST[:CONTAINER] VNID HOST:CONTAINER HOST:CONTAINER [ADDRESS]: the host, or the container,
 // sends packets of VXLAN, or of what is named, to the host of the second container, to its address on the wire or to that one, with datagrams in them from the first to the second, which are on
 // one network of that VNID. It prints how many arrive.
 func forge(ctx context.Context, s *state, args []string) (string, error) {
@@ -257,7 +257,7 @@ func forge(ctx context.Context, s *state, args []string) (string, error) {
 		}
 	}
 	if len(args) != 4 && len(args) != 5 {
-		return "", usageError("usage: forge [vxlan|geneve|geneve-option|gre] HOST[:CONTAINER] VNID HOST:CONTAINER HOST:CONTAINER [ADDRESS]")
+		return "", usageError("usage: forge [vxlan|geneve|geneve-option|gre|bare] HOST[:CONTAINER] VNID HOST:CONTAINER HOST:CONTAINER [ADDRESS]")
 	}
 	name, container, _ := strings.Cut(args[0], ":")
 	h, err := s.host(name)

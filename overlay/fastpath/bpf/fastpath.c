@@ -43,6 +43,8 @@
 #define MAX_RULES 4096
 #define MAX_GROUPS 8192
 #define MAX_PORTS 4096
+#define MAX_BARE 16384
+#define MAX_BARE_HOSTS 1024
 // How many copies of a packet there may be, to members here and to other hosts. An older kernel goes through each by itself when it
 // loads the program, and takes no million steps.
 #define MAX_MEMBERS 32
@@ -105,7 +107,7 @@ struct config {
 	__be32 vtep;		    // this host's
 	__be16 port;		    // of VXLAN
 	__u16 least_port, end_port; // source ports, as the VXLAN device chooses them
-	__u16 unused;
+	__u16 bare;		    // not 0: some packets go without headers (gv_bare_hosts)
 	__u32 underlay; // index of the NIC that packets leave and arrive by; 0: nothing is direct
 	__u32 judged;	// the same, while an agent holds the programs that do it
 };
@@ -389,6 +391,66 @@ struct {
 	__type(key, struct port_key);
 	__type(value, __u32);
 } gv_ports SEC(".maps");
+
+// What follows is for packets that go to a neighbour without headers (GRAPEVINE_ENCAP=auto). A host says in its record once what the
+// headers say in each packet: of which networks' subnets its containers are, and from which MAC address they come. So whoever receives
+// such a packet knows the headers that its sender would have written, and judges by them as ever. What is of no such statement is no such packet.
+struct bare_key {
+	__u32 bits;
+	__u16 mac[3]; // of who says so
+	__u16 unused;
+	struct addr addr;
+};
+
+#define BARE_BITS (8 * (sizeof(struct bare_key) - sizeof(__u32)))
+
+struct bare {
+	__be32 vtep; // of who says so
+	__u32 vnid;  // 0: it did
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_BARE);
+	__type(key, struct bare_key);
+	__type(value, struct bare);
+} gv_bare_from SEC(".maps");
+
+// Hosts that may take such packets. Until is when the agent has to have said again that one does, of what this host says now, by
+// bpf_ktime_get_coarse_ns; 0: it does not. Token is what gv_bare_out knows packets by that gv_endpoint has judged.
+struct bare_mac {
+	__u16 mac[3];
+	__u16 unused;
+};
+
+struct bare_host {
+	__be32 vtep;
+	__u32 token;
+	__u64 until;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_BARE_HOSTS);
+	__type(key, struct bare_mac);
+	__type(value, struct bare_host);
+} gv_bare_hosts SEC(".maps");
+
+// Sent, delivered, handed to the switch, lost since that could not be done, dropped since they were forged, kept from leaving.
+enum { BARE_SENT, BARE_DELIVERED, BARE_SWITCHED, BARE_LOST, BARE_FORGED, BARE_KEPT, BARE_COUNTERS };
+
+struct bare_counter {
+	__u64 packets, bytes;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, BARE_COUNTERS);
+	__type(key, __u32);
+	__type(value, struct bare_counter);
+} gv_bare_counts SEC(".maps");
 
 // hop is how a packet leaves the NIC.
 struct hop {
@@ -1618,6 +1680,14 @@ static __always_inline int tunnel_header(struct __sk_buff *skb, struct addr *fro
 
 static __always_inline int find_route(struct __sk_buff *skb, __u32 nic, const struct outer *o, __u32 size, struct hop *way)
 {
+	__u8 there[ETH_ALEN] = { 2, 9 }, here[ETH_ALEN] = { 2, 9 };
+
+	__builtin_memcpy(there + 2, &o->ip.daddr, 4);
+	__builtin_memcpy(here + 2, &o->ip.saddr, 4);
+	__builtin_memcpy(way->eth.h_dest, there, ETH_ALEN);
+	__builtin_memcpy(way->eth.h_source, here, ETH_ALEN);
+	way->next.nh_family = AF_INET;
+	way->next.ipv4_nh = o->ip.daddr;
 	return size > 0xffff; // the test has no routes
 }
 
@@ -1630,6 +1700,15 @@ static __always_inline int transmit(struct __sk_buff *skb, __u32 nic, const stru
 {
 	struct verdict v = { .ifindex = nic, .vtep = { { 0, 0, bpf_htonl(0xffff), o->ip.daddr } }, .vnid = bpf_ntohl(o->vnid) >> 8 };
 
+	return decide(&v, 0);
+}
+
+static __always_inline int transmit_bare(struct __sk_buff *skb, __u32 nic, struct hop *way)
+{
+	struct verdict v = { .ifindex = nic };
+
+	if (bpf_skb_store_bytes(skb, 0, &way->eth, sizeof(way->eth), 0))
+		return TC_ACT_SHOT; // no memory
 	return decide(&v, 0);
 }
 #else
@@ -1790,11 +1869,109 @@ static __always_inline int transmit(struct __sk_buff *skb, __u32 nic, const stru
 		return TC_ACT_SHOT; // no memory
 	return bpf_redirect(way->port, 0);
 }
+
+// transmit_bare writes the neighbour's MAC address, which is in its record: the kernel has looked up that it is still the same.
+static __always_inline int transmit_bare(struct __sk_buff *skb, __u32 nic, struct hop *way)
+{
+	if (bpf_skb_store_bytes(skb, 0, &way->eth, sizeof(way->eth), 0))
+		return TC_ACT_SHOT; // no memory
+	return bpf_redirect(nic, 0);
+}
 #endif
 
+static __always_inline void count_bare(__u32 what, __u32 bytes)
+{
+	struct bare_counter *c = bpf_map_lookup_elem(&gv_bare_counts, &what);
+
+	if (!c)
+		return;
+	c->packets++;
+	c->bytes += bytes;
+}
+
+// said is what a host has said of an address, by the MAC address that a packet comes from.
+static __always_inline const struct bare *said(const void *mac, const struct addr *a)
+{
+	struct bare_key key = { .bits = BARE_BITS, .addr = *a };
+
+	__builtin_memcpy(key.mac, mac, sizeof(key.mac));
+	return bpf_map_lookup_elem(&gv_bare_from, &key);
+}
+
+// bare_host is the neighbour with a MAC address.
+static __always_inline const struct bare_host *bare_host(const void *mac)
+{
+	struct bare_mac key = {};
+
+	__builtin_memcpy(key.mac, mac, sizeof(key.mac));
+	return bpf_map_lookup_elem(&gv_bare_hosts, &key);
+}
+
+// may_be_bare says whether the switch of the other host makes of the packet without headers what it makes of it with them, and whether
+// that host's kernel hands it on as it came: it takes tunnels apart that it knows, to put packets of one together.
+static __always_inline int may_be_bare(struct __sk_buff *skb, const struct config *c, const struct headers *h)
+{
+	__be16 ports[2];
+
+	if (h->fragment)
+		return 0;
+	if (h->protocol == IPPROTO_UDP)
+		return !bpf_skb_load_bytes(skb, h->transport, ports, sizeof(ports)) && ports[1] != c->port;
+	return h->protocol == IPPROTO_TCP || h->protocol == IPPROTO_ICMP || h->protocol == IPPROTO_ICMPV6;
+}
+
+// go_bare sends the packet without headers if its receiver, the next hop itself, has heard that it is of that VNID. GO_ON: it has
+// not, and nothing was changed.
+static __always_inline int go_bare(struct __sk_buff *skb, const struct config *c, __u32 nic, const struct headers *h, __u32 vnid, __be32 vtep, struct hop *way)
+{
+	const struct bare_host *to;
+	const struct bare *own;
+
+	if (!vnid || way->next.nh_family != AF_INET || way->next.ipv4_nh != vtep || !may_be_bare(skb, c, h))
+		return GO_ON;
+	to = bare_host(way->eth.h_dest);
+	if (!to || to->vtep != vtep || bpf_ktime_get_coarse_ns() >= to->until)
+		return GO_ON;
+	own = said(way->eth.h_source, &h->src);
+	if (!own || own->vtep != c->vtep || own->vnid != vnid)
+		return GO_ON;
+	skb->mark = to->token;
+	way->eth.h_proto = skb->protocol;
+	count_bare(BARE_SENT, skb->len);
+	return transmit_bare(skb, nic, way);
+}
+
+// write_outer makes the headers of a packet that is to be as long.
+static __always_inline void write_outer(struct __sk_buff *skb, const struct config *c, const struct headers *h, struct outer *o, __be32 from, __be32 to, __u32 vnid, __u32 length, __u32 hash)
+{
+	o->ip.version = 4;
+	o->ip.ihl = 5;
+	o->ip.tos = (h->tos & ECN) == ECN_CE ? ECN_ECT0 : h->tos & ECN; // RFC 6040, 4.1, compatibility mode
+	o->ip.tot_len = bpf_htons(length);
+	o->ip.id = bpf_get_prandom_u32();
+	o->ip.ttl = 64;
+	o->ip.protocol = IPPROTO_UDP;
+	o->ip.saddr = from;
+	o->ip.daddr = to;
+	o->ip.check = sum_header(&o->ip);
+	o->udp.source = bpf_htons(c->least_port + (((__u64)hash * (__u16)(c->end_port - c->least_port)) >> 32));
+	o->udp.dest = c->port;
+	o->udp.len = bpf_htons(length - sizeof(o->ip));
+	o->flags = bpf_htonl(VXLAN_VNI);
+	o->vnid = bpf_htonl(vnid << 8);
+	set_router_mac(o->inner.macs);
+	set_router_mac(o->inner.macs + 3);
+	o->inner.proto = skb->protocol;
+}
+
+// What of bpf_skb_adjust_room makes room for them.
+#define ENCAPSULATE                                                                                                                           \
+	(BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 | BPF_F_ADJ_ROOM_ENCAP_L4_UDP | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN) | BPF_F_ADJ_ROOM_ENCAP_L2_ETH |       \
+	 BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_NO_CSUM_RESET)
+
 // encapsulate_direct writes the headers of VXLAN as the VXLAN device does. GO_ON: that has to,
-// and nothing was changed. nic is the index of the NIC; 0: there is none.
-static __always_inline int encapsulate_direct(struct __sk_buff *skb, const struct config *c, __u32 nic, const struct headers *h, __u32 vnid, const struct addr *vtep)
+// and nothing was changed. nic is the index of the NIC; 0: there is none. bare: it writes none to who needs none.
+static __always_inline int encapsulate_direct(struct __sk_buff *skb, const struct config *c, __u32 nic, const struct headers *h, __u32 vnid, const struct addr *vtep, int bare)
 {
 	__u32 hash, size = segment(skb, h) + OUTER, length = skb->len - ETH_HLEN + OUTER;
 	struct outer o = {};
@@ -1804,30 +1981,18 @@ static __always_inline int encapsulate_direct(struct __sk_buff *skb, const struc
 		return GO_ON;
 	hash = bpf_get_hash_recalc(skb);
 	hash ^= hash << 16;
-	o.ip.version = 4;
-	o.ip.ihl = 5;
-	o.ip.tos = (h->tos & ECN) == ECN_CE ? ECN_ECT0 : h->tos & ECN; // RFC 6040, 4.1, compatibility mode
-	o.ip.tot_len = bpf_htons(length);
-	o.ip.id = bpf_get_prandom_u32();
-	o.ip.ttl = 64;
-	o.ip.protocol = IPPROTO_UDP;
-	o.ip.saddr = c->vtep;
-	o.ip.daddr = vtep->w[3];
-	o.ip.check = sum_header(&o.ip);
-	o.udp.source = bpf_htons(c->least_port + (((__u64)hash * (__u16)(c->end_port - c->least_port)) >> 32));
-	o.udp.dest = c->port;
-	o.udp.len = bpf_htons(length - sizeof(o.ip));
-	o.flags = bpf_htonl(VXLAN_VNI);
-	o.vnid = bpf_htonl(vnid << 8);
-	set_router_mac(o.inner.macs);
-	set_router_mac(o.inner.macs + 3);
-	o.inner.proto = skb->protocol;
+	write_outer(skb, c, h, &o, c->vtep, vtep->w[3], vnid, length, hash);
 	if (find_route(skb, nic, &o, size, &way))
 		return GO_ON;
+	if (bare && c->bare && nic == c->underlay) { // not by a judgement
+		int ret = go_bare(skb, c, nic, h, vnid, vtep->w[3], &way);
+
+		if (ret != GO_ON)
+			return ret;
+		way.eth.h_proto = bpf_htons(ETH_P_IP);
+	}
 	way.port = find_port(skb, c, nic, &way);
-	if (bpf_skb_adjust_room(skb, OUTER, BPF_ADJ_ROOM_MAC,
-				BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 | BPF_F_ADJ_ROOM_ENCAP_L4_UDP | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN) |
-					BPF_F_ADJ_ROOM_ENCAP_L2_ETH | BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_NO_CSUM_RESET))
+	if (bpf_skb_adjust_room(skb, OUTER, BPF_ADJ_ROOM_MAC, ENCAPSULATE))
 		return GO_ON; // it is encapsulated already, or the kernel does not know a flag
 	if (bpf_skb_store_bytes(skb, ETH_HLEN, &o, OUTER, 0))
 		return TC_ACT_SHOT; // no memory
@@ -1926,7 +2091,7 @@ static __always_inline int spread(struct __sk_buff *skb, const struct config *c,
 	// The compiler compares one copy of it and counts on another, of which Linux before 6.4 knows no bound.
 	asm volatile("" : "+r"(hosts));
 	vtep = &g->host[hosts & (MAX_HOSTS - 1)];
-	ret = encapsulate_direct(skb, c, nic, h, src->vnid, vtep);
+	ret = encapsulate_direct(skb, c, nic, h, src->vnid, vtep, 0);
 	return ret != GO_ON ? ret : encapsulate(skb, c, src->vnid, vtep, 0);
 }
 
@@ -2053,7 +2218,7 @@ static __always_inline int endpoint(struct __sk_buff *skb, const struct config *
 	if (guarded)
 		count_ride(&r, bytes, kind == TO_CONTAINER ? BY_CONTAINER : kind == TO_GV0 ? BY_GATEWAY : BY_TUNNEL);
 	if (kind == TO_TUNNEL && !mtu) {
-		ret = encapsulate_direct(skb, c, nic, &h, src->vnid, &goal.vtep);
+		ret = encapsulate_direct(skb, c, nic, &h, src->vnid, &goal.vtep, 1);
 		if (ret != GO_ON)
 			return ret;
 	}
@@ -2200,6 +2365,109 @@ int gv_underlay_judged(struct __sk_buff *skb)
 	const struct config *c = config();
 
 	return c ? underlay(skb, c, judged(c)) : GO_ON;
+}
+
+// wrap writes the headers that the sender has left out, for the switch.
+static __always_inline int wrap(struct __sk_buff *skb, const struct config *c, const struct headers *h, __be32 from, __u32 vnid)
+{
+	__u32 hash = bpf_get_hash_recalc(skb), bytes = skb->len, length = bytes - ETH_HLEN + OUTER;
+	__be16 proto = bpf_htons(ETH_P_IP);
+	struct outer o = {};
+
+	hash ^= hash << 16;
+	write_outer(skb, c, h, &o, from, c->vtep, vnid, length, hash);
+	if (length > 0xffff || bpf_skb_adjust_room(skb, OUTER, BPF_ADJ_ROOM_MAC, ENCAPSULATE)) {
+		count_bare(BARE_LOST, bytes);
+		return TC_ACT_SHOT; // the kernel takes it for one in a tunnel already
+	}
+	bpf_csum_level(skb, BPF_CSUM_LEVEL_INC); // what the NIC has said was of what is the inner packet now
+	if (bpf_skb_store_bytes(skb, ETH_HLEN, &o, OUTER, BPF_F_RECOMPUTE_CSUM) || bpf_skb_store_bytes(skb, 2 * ETH_ALEN, &proto, sizeof(proto), 0)) {
+		count_bare(BARE_LOST, bytes);
+		return TC_ACT_SHOT; // no memory
+	}
+	count_bare(BARE_SWITCHED, bytes);
+	return GO_ON;
+}
+
+// gv_bare takes at the NIC what neighbours send without headers. What gv_underlay would deliver it delivers; all else that they have
+// sent so it hands to the VXLAN device, as if it had had its headers. It stays for a while when this host has said that it takes no
+// such packets any more: the VXLAN device gets all of them then.
+SEC("tc")
+int gv_bare(struct __sk_buff *skb)
+{
+	const struct bare *from;
+	const struct config *c;
+	const struct range *r;
+	struct ride ride = {};
+	struct arrival a;
+	struct headers h;
+	struct addr vtep;
+	__u32 zero_key = 0;
+
+	c = bpf_map_lookup_elem(&gv_config, &zero_key);
+	if (!c || skb->pkt_type != PACKET_HOST || parse(skb, &h, 0, skb->protocol))
+		return GO_ON;
+	from = said(h.mac, &h.src);
+	if (!from || from->vtep == c->vtep || !from->vnid) {
+		// By the ranges it is another host's, and that does not say so: no host sends this.
+		r = find_range(&h.src);
+		if (!r || zero(&r->vtep) || !bpf_map_lookup_elem(&gv_locals, &h.dst))
+			return GO_ON;
+		count_bare(BARE_FORGED, skb->len);
+		return TC_ACT_SHOT;
+	}
+	if (!bpf_map_lookup_elem(&gv_locals, &h.dst)) {
+		r = find_range(&h.dst);
+		if (!r || r->to)
+			return GO_ON; // for the host, or for the outside
+	}
+	vtep = (struct addr){ { 0, 0, bpf_htonl(0xffff), from->vtep } };
+	if (!c->on || c->underlay != skb->ifindex || arrive(&h, &vtep, from->vnid, &a) || a.group || exceeded(skb, a.dst->ifindex))
+		return wrap(skb, c, &h, from->vtep, from->vnid);
+	if (a.dst->guarded && !rides(skb, &h, &ride, MAY_BEGIN))
+		return wrap(skb, c, &h, from->vtep, from->vnid);
+	count_arrival(&a, skb->len);
+	if (a.dst->guarded)
+		count_ride(&ride, skb->len, BY_CONTAINER);
+	count_bare(BARE_DELIVERED, skb->len);
+	if (set_ethernet(skb, a.dst->mac, skb->protocol))
+		return TC_ACT_SHOT; // no memory
+	return deliver(skb, a.dst->ifindex, 0);
+}
+
+// gv_bare_out keeps from leaving by the NIC to such a neighbour what it would take for a container's of this host, and is none's:
+// this host may route for others, and what it routes has its MAC address.
+SEC("tc")
+int gv_bare_out(struct __sk_buff *skb)
+{
+	const struct bare_host *to;
+	const struct config *c;
+	const struct bare *own;
+	const struct range *r;
+	__u16 mac[ETH_ALEN / 2];
+	struct headers h;
+	__u32 zero_key = 0;
+
+	if (bpf_skb_load_bytes(skb, 0, mac, sizeof(mac)))
+		return GO_ON;
+	to = bare_host(mac);
+	if (!to)
+		return GO_ON;
+	if (skb->mark == to->token) {
+		skb->mark = 0;
+		return GO_ON;
+	}
+	c = bpf_map_lookup_elem(&gv_config, &zero_key);
+	if (!c || !skb->ingress_ifindex || skb->ingress_ifindex == c->gateway || parse(skb, &h, 0, skb->protocol))
+		return GO_ON; // of the host itself; by the switch; or it is taken for none
+	own = said(h.mac, &h.src);
+	if (!own || own->vtep != c->vtep)
+		return GO_ON;
+	r = find_range(&h.src);
+	if (r && !zero(&r->vtep) && !bpf_map_lookup_elem(&gv_locals, &h.src))
+		return GO_ON; // it is another host's, so that nobody takes it from this one
+	count_bare(BARE_KEPT, skb->len);
+	return TC_ACT_SHOT;
 }
 
 static __always_inline int from_gateway(struct __sk_buff *skb, const struct config *c)

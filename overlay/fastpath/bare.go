@@ -1,0 +1,443 @@
+package fastpath
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/grapevine-net/grapevine/host/bypass"
+	"github.com/grapevine-net/grapevine/host/link"
+	"github.com/grapevine-net/grapevine/overlay/pipeline"
+)
+
+// BareSays is what a host has said of its containers: those of a subnet, behind a MAC address, are of a VNID.
+type BareSays struct {
+	MAC    bypass.MAC
+	Prefix netip.Prefix
+	VTEP   netip.Addr // of who says so
+	VNID   uint32
+}
+
+// BareHost is a neighbour that may take packets without headers. Takes: it has heard all that this host says now.
+type BareHost struct {
+	MAC   bypass.MAC
+	VTEP  netip.Addr
+	Takes bool
+}
+
+// Bare is what is sent and taken without headers.
+type Bare struct {
+	Says  []BareSays // of this host, too
+	Hosts []BareHost
+}
+
+// BareLease is for how long a host that has heard of a neighbour that it takes packets without headers believes it; each SetBare
+// begins it anew. BareLinger is for how long such packets are taken after this host has said that it takes none: then no other one sends any.
+const (
+	BareLease  = time.Minute
+	BareLinger = 3 * BareLease
+)
+
+// ErrBareNotYet says that it is not known yet whether packets may go without headers.
+var ErrBareNotYet = errors.New("nothing is direct yet")
+
+// The programs at the NIC.
+const (
+	bareProgram    = bpfProgGvBare
+	bareOutProgram = bpfProgGvBareOut
+)
+
+type (
+	// bareKey is struct bare_key of the programs.
+	bareKey struct {
+		Bits uint32
+		MAC  bypass.MAC
+		_    uint16
+		Addr address
+	}
+
+	bareValue struct {
+		VTEP [4]byte
+		VNID uint32
+	}
+
+	bareMAC struct {
+		MAC bypass.MAC
+		_   uint16
+	}
+
+	bareHostValue struct {
+		VTEP  [4]byte
+		Token uint32
+		Until uint64
+	}
+
+	bareCounter struct{ Packets, Bytes uint64 }
+)
+
+// MaxBareSays is how much hosts may have said, all together.
+const MaxBareSays = 16384
+
+// bareBits are those of bareKey before the address.
+const bareBits = 64
+
+// bares are the programs' maps of what goes without headers, and what they hold.
+type bares struct {
+	says  map[bareKey]bareValue // nil: not read yet
+	hosts map[bareMAC]bareHostValue
+	// retired are those of says that this host does not say any more, since when.
+	retired map[bareKey]time.Duration
+	token   uint32
+	nic     uint32 // where the programs are
+	ends    *time.Timer
+}
+
+// SetBare has packets go without headers, and come so, as b says, until BareLease is over: what goes on is to be said again. Where
+// packets between hosts are not direct by the mode of that name it says why not.
+func (p *Path) SetBare(b Bare) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case !p.on || p.objs == nil || !p.direct || p.judged:
+		return errors.New("packets go without headers only where GRAPEVINE_FASTPATH=direct")
+	case p.rests != nil:
+		return p.rests
+	case p.config.Underlay == 0 || p.tables.held.Locals == nil:
+		return ErrBareNotYet
+	}
+	if err := p.setBare(b); err != nil {
+		return fmt.Errorf("send and take packets without headers: %w", err)
+	}
+	return nil
+}
+
+// setBare takes back what is not so any more before it says anything new.
+func (p *Path) setBare(b Bare) error {
+	if err := p.bare.read(p.objs); err != nil {
+		return err
+	}
+	says, hosts := map[bareKey]bareValue{}, map[bareMAC]bareHostValue{}
+	for _, s := range b.Says {
+		key := keyOf(s.Prefix)
+		says[bareKey{Bits: bareBits + key.Bits, MAC: s.MAC, Addr: key.Addr}] = bareValue{s.VTEP.As4(), s.VNID}
+	}
+	until := uint64(clock() + BareLease)
+	for _, h := range b.Hosts {
+		v := bareHostValue{VTEP: h.VTEP.As4(), Token: p.bare.token}
+		if h.Takes {
+			v.Until = until
+		}
+		hosts[bareMAC{MAC: h.MAC}] = v
+	}
+	for k, v := range p.bare.hosts {
+		if next := hosts[k]; v.Until == 0 || next.Until != 0 && next.VTEP == v.VTEP {
+			continue
+		}
+		v.Until = 0
+		if err := p.objs.GvBareHosts.Put(k, v); err != nil {
+			return err
+		}
+		p.bare.hosts[k] = v
+	}
+	for k, v := range p.bare.says {
+		if _, stays := says[k]; stays {
+			continue
+		}
+		if kept, err := p.retire(k, v); err != nil {
+			return err
+		} else if kept {
+			continue
+		}
+		if err := p.objs.GvBareFrom.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return err
+		}
+		delete(p.bare.says, k)
+	}
+	for k, v := range says {
+		delete(p.bare.retired, k)
+		if p.bare.says[k] == v {
+			continue
+		}
+		if err := p.objs.GvBareFrom.Put(k, v); err != nil {
+			return err
+		}
+		p.bare.says[k] = v
+	}
+	if err := p.attachBare(p.config.Underlay); err != nil {
+		return err
+	}
+	for k := range p.bare.hosts {
+		if _, stays := hosts[k]; stays {
+			continue
+		}
+		if err := p.objs.GvBareHosts.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return err
+		}
+		delete(p.bare.hosts, k)
+	}
+	for k, v := range hosts {
+		if p.bare.hosts[k] == v {
+			continue
+		}
+		if err := p.objs.GvBareHosts.Put(k, v); err != nil {
+			return err
+		}
+		p.bare.hosts[k] = v
+	}
+	if p.bare.ends != nil {
+		p.bare.ends.Stop()
+		p.bare.ends = nil
+	}
+	return p.configureBare(1)
+}
+
+// retire keeps what this host has said of its containers, and does not any more, for as long as others may believe it: nobody else is to
+// speak in their name.
+func (p *Path) retire(k bareKey, v bareValue) (kept bool, err error) {
+	if v.VTEP != p.config.VTEP {
+		return false, nil
+	}
+	since, retired := p.bare.retired[k]
+	if retired && clock()-since > BareLinger {
+		delete(p.bare.retired, k)
+		return false, nil
+	}
+	if !retired {
+		p.bare.retired[k] = clock()
+	}
+	if v.VNID == 0 {
+		return true, nil
+	}
+	v.VNID = 0
+	if err := p.objs.GvBareFrom.Put(k, v); err != nil {
+		return true, err
+	}
+	p.bare.says[k] = v
+	return true, nil
+}
+
+func (p *Path) configureBare(yes uint16) error {
+	if p.config.Bare == yes {
+		return nil
+	}
+	c := p.config
+	c.Bare = yes
+	return p.configure(c)
+}
+
+// attachBare puts the programs at the NIC: nothing is taken from a neighbour, or sent to it, before they are there.
+func (p *Path) attachBare(nic uint32) error {
+	if p.bare.nic == nic {
+		return nil
+	}
+	if err := link.AttachTCX(p.cfg.Underlay.Device, link.Egress, p.objs.GvBareOut, bareOutProgram); err != nil {
+		return err
+	}
+	if err := link.AttachTCX(p.cfg.Underlay.Device, link.Ingress, p.objs.GvBare, bareProgram); err != nil {
+		return err
+	}
+	p.bare.nic = nic
+	return nil
+}
+
+// Unbare has nothing go without headers any more. What comes so is handed to the VXLAN device, until BareLinger is over; SetBare may come before that.
+// The other hosts are to hear of it at once.
+func (p *Path) Unbare() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.on && p.tables.held.Locals == nil {
+		return ErrBareNotYet
+	}
+	return p.unbare()
+}
+
+func (p *Path) unbare() error {
+	var errs []error
+	if p.objs != nil && p.config.Bare != 0 {
+		errs = append(errs, p.configureBare(0))
+	}
+	if there, err := p.bareAttached(); err != nil {
+		errs = append(errs, err)
+	} else if there && p.bare.ends == nil {
+		p.bare.ends = time.AfterFunc(BareLinger, func() {
+			if err := p.EndBare(); err != nil {
+				p.log.Warn("take the programs away that took packets without headers", "error", err)
+			}
+		})
+	}
+	return errors.Join(errs...)
+}
+
+// EndBare takes no packets without headers any more, if none are to go so.
+func (p *Path) EndBare() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.objs != nil && p.config.Bare != 0 {
+		return nil // again, meanwhile
+	}
+	return p.endBare()
+}
+
+func (p *Path) endBare() error {
+	if p.bare.ends != nil {
+		p.bare.ends.Stop()
+	}
+	p.bare = bares{}
+	return p.leaveBare("")
+}
+
+// leaveBare takes the programs from all devices but one.
+func (p *Path) leaveBare(but string) error {
+	list, err := link.List("")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, l := range list {
+		if l.Name == but {
+			continue
+		}
+		errs = append(errs, link.DetachTCX(l.Name, link.Ingress, bareProgram), link.DetachTCX(l.Name, link.Egress, bareOutProgram))
+	}
+	return errors.Join(errs...)
+}
+
+// bareAttached reports whether what comes without headers is taken, maybe since a former agent.
+func (p *Path) bareAttached() (bool, error) {
+	id, err := link.AttachedTCX(p.cfg.Underlay.Device, link.Ingress, bareProgram)
+	return id != 0, err
+}
+
+// quietBare has the program of a former agent hand all to the VXLAN device: nobody keeps what it knows of containers.
+func (p *Path) quietBare(found map[string]*ebpf.Map) error {
+	var theirs configValue
+	config := found[bpfMapGvConfig]
+	if config == nil || config.Lookup(uint32(0), &theirs) != nil {
+		return p.leaveBare("")
+	}
+	theirs.On = 0
+	return config.Put(uint32(0), theirs)
+}
+
+// stopBare is for a path that ends, of which others may still believe that it takes packets without headers.
+func (p *Path) stopBare() error {
+	there, err := p.bareAttached()
+	if err != nil || !there {
+		return err
+	}
+	spec, err := loadBpf()
+	if err != nil {
+		return fmt.Errorf("read the fast path's programs: %w", err)
+	}
+	id, err := link.AttachedTCX(p.cfg.Underlay.Device, link.Ingress, bareProgram)
+	if err != nil {
+		return err
+	}
+	if p.objs != nil && p.config.Bare != 0 {
+		off := p.config
+		off.On, off.Bare = 0, 0
+		if err := p.configure(off); err != nil {
+			return err
+		}
+	}
+	found := map[string]*ebpf.Map{}
+	defer func() {
+		for _, m := range found {
+			_ = m.Close()
+		}
+	}()
+	if err := link.AdoptMaps(id, spec, found); err != nil {
+		return err
+	}
+	return errors.Join(p.quietBare(found), p.unbare())
+}
+
+// adoptBare adds to maps those of the programs of a former agent, which stay until SetBare puts others in their place.
+func (p *Path) adoptBare(spec *ebpf.CollectionSpec, old map[string]*ebpf.Map) error {
+	found := map[string]*ebpf.Map{}
+	for hook, name := range map[link.Hook]string{link.Ingress: bareProgram, link.Egress: bareOutProgram} {
+		id, err := link.AttachedTCX(p.cfg.Underlay.Device, hook, name)
+		if err == nil && id != 0 {
+			err = link.AdoptMaps(id, spec, found)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if old[bpfMapGvConfig] == nil && len(found) > 0 { // the other programs' maps are not taken over
+		if err := p.quietBare(found); err != nil {
+			return err
+		}
+	}
+	for name, m := range found {
+		switch name {
+		case bpfMapGvBareFrom, bpfMapGvBareHosts, bpfMapGvBareCounts:
+			old[name] = m
+		default:
+			_ = m.Close()
+		}
+	}
+	return nil
+}
+
+// read fills in what the maps hold, maybe of a former agent.
+func (b *bares) read(objs *bpfObjects) error {
+	if b.says != nil {
+		return nil
+	}
+	says, hosts, token := map[bareKey]bareValue{}, map[bareMAC]bareHostValue{}, uint32(0)
+	var k bareKey
+	var v bareValue
+	it := objs.GvBareFrom.Iterate()
+	for it.Next(&k, &v) {
+		says[k] = v
+	}
+	if err := it.Err(); err != nil {
+		return err
+	}
+	var mac bareMAC
+	var host bareHostValue
+	it = objs.GvBareHosts.Iterate()
+	for it.Next(&mac, &host) {
+		hosts[mac], token = host, host.Token
+	}
+	if err := it.Err(); err != nil {
+		return err
+	}
+	for token == 0 {
+		token = rand.Uint32()
+	}
+	b.says, b.hosts, b.token, b.retired = says, hosts, token, map[bareKey]time.Duration{}
+	return nil
+}
+
+// BareCounts is what went and came without headers, in packets.
+type BareCounts struct {
+	Sent, Delivered, Switched, Lost pipeline.Count
+	// Forged came in the name of a host that does not say so, and was dropped; Kept was to leave in this host's, and is of none of its containers.
+	Forged, Kept pipeline.Count
+}
+
+// BareCounts reads them; nothing while the path is off.
+func (p *Path) BareCounts() (c BareCounts, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.objs == nil {
+		return c, nil
+	}
+	for i, n := range []*pipeline.Count{&c.Sent, &c.Delivered, &c.Switched, &c.Lost, &c.Forged, &c.Kept} {
+		var cpus []bareCounter
+		if err := p.objs.GvBareCounts.Lookup(uint32(i), &cpus); err != nil {
+			return c, fmt.Errorf("read counter %d of packets without headers: %w", i, err)
+		}
+		for _, one := range cpus {
+			n.Packets += one.Packets
+			n.Bytes += one.Bytes
+		}
+	}
+	return c, nil
+}

@@ -71,9 +71,11 @@ type (
 	}
 
 	bareHostValue struct {
-		VTEP  [4]byte
-		Token uint32
-		Until uint64
+		VTEP    [4]byte
+		Token   uint32
+		Until   uint64
+		Gateway uint32
+		_       uint32
 	}
 
 	bareCounter struct{ Packets, Bytes uint64 }
@@ -125,9 +127,16 @@ func (p *Path) setBare(b Bare) error {
 		key := keyOf(s.Prefix)
 		says[bareKey{Bits: bareBits + key.Bits, MAC: s.MAC, Addr: key.Addr}] = bareValue{s.VTEP.As4(), s.VNID}
 	}
+	var leg uint32
+	if l, err := link.Get(p.cfg.Leg); p.cfg.Leg == "" { // of no gateway
+	} else if err == nil {
+		leg = uint32(l.Index)
+	} else if !errors.Is(err, link.ErrNotFound) {
+		return err
+	}
 	until := uint64(clock() + BareLease)
 	for _, h := range b.Hosts {
-		v := bareHostValue{VTEP: h.VTEP.As4(), Token: p.bare.token}
+		v := bareHostValue{VTEP: h.VTEP.As4(), Token: p.bare.token, Gateway: leg}
 		if h.Takes {
 			v.Until = until
 		}
@@ -231,8 +240,12 @@ func (p *Path) configureBare(yes uint16) error {
 
 // attachBare puts the programs at the NIC: nothing is taken from a neighbour, or sent to it, before they are there.
 func (p *Path) attachBare(nic uint32) error {
-	if p.bare.nic == nic {
-		return nil
+	if p.bare.nic == nic { // and nobody has taken them away
+		out, err := link.AttachedTCX(p.cfg.Underlay.Device, link.Egress, bareOutProgram)
+		in, inErr := link.AttachedTCX(p.cfg.Underlay.Device, link.Ingress, bareProgram)
+		if err := errors.Join(err, inErr); err != nil || in != 0 && out != 0 {
+			return err
+		}
 	}
 	if err := link.AttachTCX(p.cfg.Underlay.Device, link.Egress, p.objs.GvBareOut, bareOutProgram); err != nil {
 		return err

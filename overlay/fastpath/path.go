@@ -24,6 +24,7 @@ type Config struct {
 	// another one where that has none of its own.
 	TunnelMTU string
 	Gateway   string // the host's own leg; none: all to and from it is the switch's
+	Leg       string // its name, whatever Gateway is
 	// Prefix and Device name the host's ends of containers' veths: all begin with
 	// Prefix; Device is the one of an endpoint.
 	Prefix string

@@ -39,7 +39,7 @@ func (p *Plane) newFastPath(source netip.Addr) *fastPath {
 	cfg := fastpath.Config{
 		Tunnel: tunnel.Wire(wrapped), TunnelMTU: tunnel.Wire(wrapped), Prefix: link.OuterPrefix, Device: outer, Log: p.log, Source: source,
 		Underlay: fastpath.Underlay{Encap: wrapped, Device: underlay.Interface, VTEP: underlay.Addr.Unmap(), Port: vxlanPort, Encrypted: p.cfg.Secure.All(), IPsec: p.cfg.Settings.NeedsIPsec()},
-		Gateway:  gateway.Port,
+		Gateway:  gateway.Port, Leg: gateway.Port,
 
 		InnerPrefix: link.InnerPrefix, Inner: inner, Port: tunnel.Port,
 	}

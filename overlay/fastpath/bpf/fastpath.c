@@ -428,6 +428,8 @@ struct bare_host {
 	__be32 vtep;
 	__u32 token;
 	__u64 until;
+	__u32 gateway; // index of gv0, also where the gateway is the switch's alone; 0: there is none
+	__u32 unused;
 };
 
 struct {
@@ -2458,7 +2460,7 @@ int gv_bare_out(struct __sk_buff *skb)
 		return GO_ON;
 	}
 	c = bpf_map_lookup_elem(&gv_config, &zero_key);
-	if (!c || !skb->ingress_ifindex || skb->ingress_ifindex == c->gateway || parse(skb, &h, 0, skb->protocol))
+	if (!c || !skb->ingress_ifindex || skb->ingress_ifindex == to->gateway || parse(skb, &h, 0, skb->protocol))
 		return GO_ON; // of the host itself; by the switch; or it is taken for none
 	own = said(h.mac, &h.src);
 	if (!own || own->vtep != c->vtep)

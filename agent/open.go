@@ -131,7 +131,7 @@ func (a *Agent) openPlane(ctx context.Context, datapath ovs.Datapath, rules []na
 	a.plane, err = plane.New(plane.Config{
 		Settings: a.cfg, Switch: chosen, Self: a.self(), Underlay: a.underlay, Secure: a.secure, Exchanges: a.ike.State, Cannot: a.cannotEncrypt, Source: a.replica, Reach: a.reached, State: a.db, Log: log,
 		Names:  plane.Names{Ports: []uint16{dns.DefaultPort}, Rules: rules, Hear: a.naming.resolver.Hear},
-		Egress: a.egress, Exposed: a.exposes.Holder, Heeds: exposing{a}.heed().Heeds, Tell: a.tellBare,
+		Egress: a.egress, Exposed: a.exposes.Holder, Heeds: exposing{a}.heed().Heeds, Tell: tellBare(a.replica, a.self()),
 	})
 	if err != nil {
 		return err
@@ -309,14 +309,16 @@ func carryNetworks(old *store.DB) (func(*store.DB) error, error) {
 
 func (a *Agent) self() cluster.NodeID { return a.member.Self() }
 
-// tellBare writes what this host says of packets without headers, or takes it away.
-func (a *Agent) tellBare(b cluster.Body) error {
-	_, err := a.replica.Update(func(tx *replica.Tx) error {
-		if b == nil {
-			tx.Delete(cluster.Bare{Host: a.self()}.Key())
-			return nil
-		}
-		return tx.Put(b)
-	})
-	return err
+// tellBare writes what a host says of packets without headers, or takes it away.
+func tellBare(r *replica.Replica, self cluster.NodeID) func(cluster.Body) error {
+	return func(b cluster.Body) error {
+		_, err := r.Update(func(tx *replica.Tx) error {
+			if b == nil {
+				tx.Delete(cluster.Bare{Host: self}.Key())
+				return nil
+			}
+			return tx.Put(b)
+		})
+		return err
+	}
 }

@@ -35,7 +35,7 @@ type Bare struct {
 	Hosts []BareHost
 }
 
-// BareLease is for how long a host that has heard of a neighbour that it takes packets without headers believes it; each SetBare
+// BareLease is for how long a host that has heard of a neighbour that it takes packets without headers believes it; each Set
 // begins it anew. BareLinger is for how long such packets are taken after this host has said that it takes none: then no other one sends any.
 const (
 	BareLease  = time.Minute
@@ -98,9 +98,13 @@ type bares struct {
 	ends    *time.Timer
 }
 
-// SetBare has packets go without headers, and come so, as b says, until BareLease is over: what goes on is to be said again. Where
+// Headerless is the part of a path that sends and takes packets without headers.
+type Headerless struct{ Path *Path }
+
+// Set has packets go without headers, and come so, as b says, until BareLease is over: what goes on is to be said again. Where
 // packets between hosts are not direct by the mode of that name it says why not.
-func (p *Path) SetBare(b Bare) error {
+func (h Headerless) Set(b Bare) error {
+	p := h.Path
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -111,14 +115,15 @@ func (p *Path) SetBare(b Bare) error {
 	case p.config.Underlay == 0 || p.tables.held.Locals == nil:
 		return ErrBareNotYet
 	}
-	if err := p.setBare(b); err != nil {
+	if err := h.set(b); err != nil {
 		return fmt.Errorf("send and take packets without headers: %w", err)
 	}
 	return nil
 }
 
-// setBare takes back what is not so any more before it says anything new.
-func (p *Path) setBare(b Bare) error {
+// set takes back what is not so any more before it says anything new.
+func (h Headerless) set(b Bare) error {
+	p := h.Path
 	if err := p.bare.read(p.objs); err != nil {
 		return err
 	}
@@ -156,7 +161,7 @@ func (p *Path) setBare(b Bare) error {
 		if _, stays := says[k]; stays {
 			continue
 		}
-		if kept, err := p.retire(k, v); err != nil {
+		if kept, err := h.retire(k, v); err != nil {
 			return err
 		} else if kept {
 			continue
@@ -176,7 +181,7 @@ func (p *Path) setBare(b Bare) error {
 		}
 		p.bare.says[k] = v
 	}
-	if err := p.attachBare(p.config.Underlay); err != nil {
+	if err := h.attachTo(p.config.Underlay); err != nil {
 		return err
 	}
 	for k := range p.bare.hosts {
@@ -201,12 +206,13 @@ func (p *Path) setBare(b Bare) error {
 		p.bare.ends.Stop()
 		p.bare.ends = nil
 	}
-	return p.configureBare(1)
+	return h.configureBare(1)
 }
 
 // retire keeps what this host has said of its containers, and does not any more, for as long as others may believe it: nobody else is to
 // speak in their name.
-func (p *Path) retire(k bareKey, v bareValue) (kept bool, err error) {
+func (h Headerless) retire(k bareKey, v bareValue) (kept bool, err error) {
+	p := h.Path
 	if v.VTEP != p.config.VTEP {
 		return false, nil
 	}
@@ -229,7 +235,8 @@ func (p *Path) retire(k bareKey, v bareValue) (kept bool, err error) {
 	return true, nil
 }
 
-func (p *Path) configureBare(yes uint16) error {
+func (h Headerless) configureBare(yes uint16) error {
+	p := h.Path
 	if p.config.Bare == yes {
 		return nil
 	}
@@ -238,8 +245,9 @@ func (p *Path) configureBare(yes uint16) error {
 	return p.configure(c)
 }
 
-// attachBare puts the programs at the NIC: nothing is taken from a neighbour, or sent to it, before they are there.
-func (p *Path) attachBare(nic uint32) error {
+// attachTo puts the programs at the NIC: nothing is taken from a neighbour, or sent to it, before they are there.
+func (h Headerless) attachTo(nic uint32) error {
+	p := h.Path
 	if p.bare.nic == nic { // and nobody has taken them away
 		out, err := link.AttachedTCX(p.cfg.Underlay.Device, link.Egress, bareOutProgram)
 		in, inErr := link.AttachedTCX(p.cfg.Underlay.Device, link.Ingress, bareProgram)
@@ -257,27 +265,29 @@ func (p *Path) attachBare(nic uint32) error {
 	return nil
 }
 
-// Unbare has nothing go without headers any more. What comes so is handed to the VXLAN device, until BareLinger is over; SetBare may come before that.
+// Unset has nothing go without headers any more. What comes so is handed to the VXLAN device, until BareLinger is over; Set may come before that.
 // The other hosts are to hear of it at once.
-func (p *Path) Unbare() error {
+func (h Headerless) Unset() error {
+	p := h.Path
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.on && p.tables.held.Locals == nil {
 		return ErrBareNotYet
 	}
-	return p.unbare()
+	return h.unset()
 }
 
-func (p *Path) unbare() error {
+func (h Headerless) unset() error {
+	p := h.Path
 	var errs []error
 	if p.objs != nil && p.config.Bare != 0 {
-		errs = append(errs, p.configureBare(0))
+		errs = append(errs, h.configureBare(0))
 	}
-	if there, err := p.bareAttached(); err != nil {
+	if there, err := h.atNIC(); err != nil {
 		errs = append(errs, err)
 	} else if there && p.bare.ends == nil {
 		p.bare.ends = time.AfterFunc(BareLinger, func() {
-			if err := p.EndBare(); err != nil {
+			if err := h.End(); err != nil {
 				p.log.Warn("take the programs away that took packets without headers", "error", err)
 			}
 		})
@@ -285,26 +295,37 @@ func (p *Path) unbare() error {
 	return errors.Join(errs...)
 }
 
-// EndBare takes no packets without headers any more, if none are to go so.
-func (p *Path) EndBare() error {
+// End takes no packets without headers any more, if none are to go so.
+func (h Headerless) End() error {
+	p := h.Path
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.objs != nil && p.config.Bare != 0 {
 		return nil // again, meanwhile
 	}
-	return p.endBare()
+	return h.end()
 }
 
-func (p *Path) endBare() error {
+// Remove is Path.Stop, and nothing stays.
+func (h Headerless) Remove() error {
+	p := h.Path
+	p.mu.Lock()
+	err := h.end()
+	p.mu.Unlock()
+	return errors.Join(err, p.Stop())
+}
+
+func (h Headerless) end() error {
+	p := h.Path
 	if p.bare.ends != nil {
 		p.bare.ends.Stop()
 	}
 	p.bare = bares{}
-	return p.leaveBare("")
+	return h.leaveNICs("")
 }
 
-// leaveBare takes the programs from all devices but one.
-func (p *Path) leaveBare(but string) error {
+// leaveNICs takes the programs from all devices but one.
+func (h Headerless) leaveNICs(but string) error {
 	list, err := link.List("")
 	if err != nil {
 		return err
@@ -319,26 +340,28 @@ func (p *Path) leaveBare(but string) error {
 	return errors.Join(errs...)
 }
 
-// bareAttached reports whether what comes without headers is taken, maybe since a former agent.
-func (p *Path) bareAttached() (bool, error) {
+// atNIC reports whether what comes without headers is taken, maybe since a former agent.
+func (h Headerless) atNIC() (bool, error) {
+	p := h.Path
 	id, err := link.AttachedTCX(p.cfg.Underlay.Device, link.Ingress, bareProgram)
 	return id != 0, err
 }
 
-// quietBare has the program of a former agent hand all to the VXLAN device: nobody keeps what it knows of containers.
-func (p *Path) quietBare(found map[string]*ebpf.Map) error {
+// quiet has the program of a former agent hand all to the VXLAN device: nobody keeps what it knows of containers.
+func (h Headerless) quiet(found map[string]*ebpf.Map) error {
 	var theirs configValue
 	config := found[bpfMapGvConfig]
 	if config == nil || config.Lookup(uint32(0), &theirs) != nil {
-		return p.leaveBare("")
+		return h.leaveNICs("")
 	}
 	theirs.On = 0
 	return config.Put(uint32(0), theirs)
 }
 
-// stopBare is for a path that ends, of which others may still believe that it takes packets without headers.
-func (p *Path) stopBare() error {
-	there, err := p.bareAttached()
+// linger is for a path that ends, of which others may still believe that it takes packets without headers.
+func (h Headerless) linger() error {
+	p := h.Path
+	there, err := h.atNIC()
 	if err != nil || !there {
 		return err
 	}
@@ -366,11 +389,12 @@ func (p *Path) stopBare() error {
 	if err := link.AdoptMaps(id, spec, found); err != nil {
 		return err
 	}
-	return errors.Join(p.quietBare(found), p.unbare())
+	return errors.Join(h.quiet(found), h.unset())
 }
 
-// adoptBare adds to maps those of the programs of a former agent, which stay until SetBare puts others in their place.
-func (p *Path) adoptBare(spec *ebpf.CollectionSpec, old map[string]*ebpf.Map) error {
+// adoptInto adds to maps those of the programs of a former agent, which stay until Set puts others in their place.
+func (h Headerless) adoptInto(spec *ebpf.CollectionSpec, old map[string]*ebpf.Map) error {
+	p := h.Path
 	found := map[string]*ebpf.Map{}
 	for hook, name := range map[link.Hook]string{link.Ingress: bareProgram, link.Egress: bareOutProgram} {
 		id, err := link.AttachedTCX(p.cfg.Underlay.Device, hook, name)
@@ -382,7 +406,7 @@ func (p *Path) adoptBare(spec *ebpf.CollectionSpec, old map[string]*ebpf.Map) er
 		}
 	}
 	if old[bpfMapGvConfig] == nil && len(found) > 0 { // the other programs' maps are not taken over
-		if err := p.quietBare(found); err != nil {
+		if err := h.quiet(found); err != nil {
 			return err
 		}
 	}
@@ -428,15 +452,16 @@ func (b *bares) read(objs *bpfObjects) error {
 	return nil
 }
 
-// BareCounts is what went and came without headers, in packets.
+// Counts is what went and came without headers, in packets.
 type BareCounts struct {
 	Sent, Delivered, Switched, Lost pipeline.Count
 	// Forged came in the name of a host that does not say so, and was dropped; Kept was to leave in this host's, and is of none of its containers.
 	Forged, Kept pipeline.Count
 }
 
-// BareCounts reads them; nothing while the path is off.
-func (p *Path) BareCounts() (c BareCounts, err error) {
+// Counts reads them; nothing while the path is off.
+func (h Headerless) Counts() (c BareCounts, err error) {
+	p := h.Path
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.objs == nil {

@@ -38,7 +38,7 @@ func TestBareAgainstDirect(t *testing.T) {
 		for _, h := range []*host{a, b} {
 			list := h.bareOf(map[*host]*host{a: b, b: a}[h])
 			list.Hosts[0].Takes = yes
-			h.Do(func() { must(t, h.path.SetBare(list)) })
+			h.Do(func() { must(t, Headerless{h.path}.Set(list)) })
 		}
 	}
 	for turn := range *bareTurns {

@@ -45,7 +45,7 @@ func (h *host) bareOf(other *host) (list Bare) {
 func (h *host) setBare(other *host) {
 	h.t.Helper()
 	b := h.bareOf(other)
-	h.Do(func() { must(h.t, h.path.SetBare(b)) })
+	h.Do(func() { must(h.t, Headerless{h.path}.Set(b)) })
 }
 
 func (h *host) nicMAC() (mac bypass.MAC) {
@@ -59,7 +59,7 @@ func (h *host) nicMAC() (mac bypass.MAC) {
 
 func (h *host) bareCounts() BareCounts {
 	h.t.Helper()
-	c, err := h.path.BareCounts()
+	c, err := Headerless{h.path}.Counts()
 	must(h.t, err)
 	return c
 }
@@ -123,7 +123,7 @@ func TestBare(t *testing.T) {
 	} {
 		l := a.bareOf(b)
 		c.do(&l)
-		a.Do(func() { must(t, a.path.SetBare(l)) })
+		a.Do(func() { must(t, Headerless{a.path}.Set(l)) })
 		was := a.bareCounts()
 		if n := a.ping("10.128.1.7", 56); n != 5 {
 			t.Errorf("%s: %d of 5 pings were answered", c.what, n)
@@ -174,7 +174,7 @@ func TestBareEnds(t *testing.T) {
 		must(t, b.path.Start(false))
 		must(t, b.path.Narrow(t.Context(), b.in))
 		must(t, b.path.Widen(t.Context(), b.in))
-		must(t, b.path.Unbare())
+		must(t, Headerless{b.path}.Unset())
 	})
 	lingers("a new agent", func() {
 		must(t, b.path.Close())
@@ -207,17 +207,17 @@ func TestBareEnds(t *testing.T) {
 	attached := func() (is bool) {
 		b.Do(func() {
 			var err error
-			is, err = b.path.bareAttached()
+			is, err = Headerless{b.path}.atNIC()
 			must(t, err)
 		})
 		return is
 	}
-	b.Do(func() { must(t, b.path.Unbare()); must(t, b.path.EndBare()) })
+	b.Do(func() { must(t, Headerless{b.path}.Unset()); must(t, Headerless{b.path}.End()) })
 	if attached() {
 		t.Error("the program is there when it is over")
 	}
 	b.setBare(a)
-	b.Do(func() { must(t, b.path.Remove()) })
+	b.Do(func() { must(t, (Headerless{b.path}).Remove()) })
 	if attached() {
 		t.Error("the program is there when all is removed")
 	}
@@ -266,7 +266,7 @@ func TestBareSwitched(t *testing.T) {
 		for _, h := range []*host{a, b} {
 			other := map[*host]*host{a: b, b: a}[h]
 			// The others hear of it only then.
-			h.Do(func() { must(t, h.path.Unbare()) })
+			h.Do(func() { must(t, Headerless{h.path}.Unset()) })
 			h.direct(false)
 			h.direct(true)
 			h.setBare(other)
@@ -321,7 +321,7 @@ func TestBareForged(t *testing.T) {
 		if c.change != nil {
 			c.change(&l)
 		}
-		b.Do(func() { must(t, b.path.SetBare(l)) })
+		b.Do(func() { must(t, Headerless{b.path}.Set(l)) })
 		was := c.counted(b.bareCounts()).Packets
 		wire.Send(frame(c.mac, c.src, "forged"))
 		for end := time.Now().Add(10 * time.Second); c.counted(b.bareCounts()).Packets != was+1; time.Sleep(time.Millisecond) {

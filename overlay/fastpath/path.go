@@ -114,20 +114,11 @@ func (p *Path) start(direct, judged bool) error {
 
 // Stop switches the path off: every packet goes to the switch, without one being lost,
 // and the programs are gone, also those of a former agent. What takes packets without headers, which others may still send, stays until BareLinger is over.
-func (p *Path) Stop() error { return p.stop(false) }
-
-// Remove is Stop, and nothing stays.
-func (p *Path) Remove() error { return p.stop(true) }
-
-func (p *Path) stop(remove bool) error {
+func (p *Path) Stop() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.on, p.direct, p.judged = false, false, false
-	if remove {
-		if err := p.endBare(); err != nil {
-			return err
-		}
-	} else if err := p.stopBare(); err != nil {
+	if err := (Headerless{p}).linger(); err != nil {
 		return err
 	}
 	names, err := interfaces(p.cfg.Prefix)
@@ -457,7 +448,7 @@ func (p *Path) load() error {
 			_ = m.Close()
 		}
 	}()
-	if err := p.adoptBare(spec, old); err != nil {
+	if err := (Headerless{p}).adoptInto(spec, old); err != nil {
 		return err
 	}
 	objs := new(bpfObjects)
@@ -477,10 +468,10 @@ func (p *Path) load() error {
 			return err
 		}
 	}
-	return errors.Join(p.leaveUnderlays(p.cfg.Underlay.Device), p.leaveBare(p.cfg.Underlay.Device)) // of a former agent with another NIC
+	return errors.Join(p.leaveUnderlays(p.cfg.Underlay.Device), Headerless{p}.leaveNICs(p.cfg.Underlay.Device)) // of a former agent with another NIC
 }
 
-// fresh are maps that not all have; they begin empty, but for those of adoptBare.
+// fresh are maps that not all have; they begin empty, but for those of Headerless.
 var fresh = []string{bpfMapGvUdpFlows, bpfMapGvHeld, bpfMapGvLease, bpfMapGvPorts, bpfMapGvAgainHeld, bpfMapGvBlank, bpfMapGvBareFrom, bpfMapGvBareHosts, bpfMapGvBareCounts}
 
 // adopt returns the maps of attached programs that fit, and where those run. Maps come all from

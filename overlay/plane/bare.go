@@ -74,6 +74,8 @@ func (b *bare) kick() {
 	}
 }
 
+func (b *bare) path() fastpath.Headerless { return fastpath.Headerless{Path: b.p.fast.path} }
+
 func (b *bare) pass() error {
 	if !b.p.cfg.Settings.Bare {
 		return b.stop()
@@ -93,7 +95,7 @@ func (b *bare) pass() error {
 		return errors.Join(fmt.Errorf("underlay %s: %w", nic.Name, err), b.stop())
 	}
 	peers := barePeers(snap, self, want.MAC, near)
-	err = b.p.fast.path.SetBare(bareTables(snap, own, want, peers, b.p.cfg.Underlay.Addr.Unmap()))
+	err = b.path().Set(bareTables(snap, own, want, peers, b.p.cfg.Underlay.Addr.Unmap()))
 	switch {
 	case errors.Is(err, fastpath.ErrBareNotYet):
 		return err
@@ -125,7 +127,7 @@ func (b *bare) stop() error {
 	if b.over && !there {
 		return nil
 	}
-	if err := b.p.fast.path.Unbare(); err != nil {
+	if err := b.path().Unset(); err != nil {
 		return err
 	}
 	if there {
@@ -146,7 +148,7 @@ func (b *bare) status() string {
 		return ""
 	}
 	line := *text
-	c, err := b.p.fast.path.BareCounts()
+	c, err := b.path().Counts()
 	if err != nil {
 		return line + "; " + err.Error()
 	}

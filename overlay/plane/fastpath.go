@@ -144,7 +144,7 @@ func (f *fastPath) problems() (list []api.Problem) {
 // others go with them.
 func PurgeFastPath() error {
 	path := fastpath.New(fastpath.Config{Tunnel: link.VXLAN, TunnelMTU: link.VXLAN, Gateway: gateway.Port, Prefix: link.OuterPrefix, Device: outer, InnerPrefix: link.InnerPrefix, Inner: inner, Port: tunnel.Port, Log: slog.New(slog.DiscardHandler)})
-	if err := path.Remove(); !errors.Is(err, link.ErrNotFound) {
+	if err := (fastpath.Headerless{Path: path}).Remove(); !errors.Is(err, link.ErrNotFound) {
 		return err
 	}
 	return nil

@@ -319,7 +319,7 @@ func TablesIn(run string) nat.Tables { return nat.Tables(filepath.Join(run, "ipt
 // Teardown removes what Run leaves. Run has returned.
 func (p *Plane) Teardown(ctx context.Context) error {
 	_, err := lan.Purge()
-	errs := []error{err, p.fast.path.Remove(), p.gateway.Remove(), p.overlay.Teardown(ctx)}
+	errs := []error{err, p.bare.path().Remove(), p.gateway.Remove(), p.overlay.Teardown(ctx)}
 	errs = append(errs, p.nat.Remove(ctx)) // nothing leaves any more that it would translate
 	if p.tunnel != nil {
 		errs = append(errs, p.tunnel.Remove(ctx))

@@ -101,7 +101,7 @@ func tapTaken() error {
 	if err != nil || l.Type() == "tuntap" || l.Type() == "tun" {
 		return nil
 	}
-	return fmt.Errorf("Open vSwitch makes an interface %s, and that is a %s of somebody else's: remove or rename it", userspaceTap, l.Type())
+	return fmt.Errorf("there is a %[2]s of somebody else's called %[1]s, as an interface is that Open vSwitch makes: remove or rename it", userspaceTap, l.Type())
 }
 
 // RemoveOrphanTap removes the tap of the userspace datapath if no process has it, and returns its name: it

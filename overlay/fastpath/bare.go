@@ -81,7 +81,7 @@ type (
 	bareCounter struct{ Packets, Bytes uint64 }
 )
 
-// MaxBareSays is how much hosts may have said, all together.
+// MaxBareSays is how much hosts may have said, all together, with what they do not say any more.
 const MaxBareSays = 16384
 
 // bareBits are those of bareKey before the address.
@@ -209,22 +209,20 @@ func (h Headerless) set(b Bare) error {
 	return h.configureBare(1)
 }
 
-// retire keeps what this host has said of its containers, and does not any more, for as long as others may believe it: nobody else is to
-// speak in their name.
+// retire keeps what is not said any more for as long as others may go by it. In the name of this host's containers nobody else is to
+// speak; and what another host has said is judged as ever, since it may not have heard yet that it is taken no more, or not by its MAC address.
 func (h Headerless) retire(k bareKey, v bareValue) (kept bool, err error) {
 	p := h.Path
-	if v.VTEP != p.config.VTEP {
-		return false, nil
-	}
+	own := v.VTEP == p.config.VTEP
 	since, retired := p.bare.retired[k]
-	if retired && clock()-since > BareLinger {
+	if retired && clock()-since > BareLinger || !own && len(p.bare.says) > MaxBareSays/2 {
 		delete(p.bare.retired, k)
 		return false, nil
 	}
 	if !retired {
 		p.bare.retired[k] = clock()
 	}
-	if v.VNID == 0 {
+	if v.VNID == 0 || !own {
 		return true, nil
 	}
 	v.VNID = 0

@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -22,12 +26,15 @@ type bare struct {
 	wake chan struct{}
 	line atomic.Pointer[string] // for people; nil: it is not asked for
 	over bool                   // nothing is sent so, and the others have been told
+	told time.Time              // when this host's record was written last
+	due  time.Time              // when it is to be, at the latest; zero: it says all
 }
 
 const (
 	bareEvery    = 10 * time.Second       // what goes without headers is said again, long before fastpath.BareLease is over
 	bareCalm     = 100 * time.Millisecond // changes of the snapshot within are taken together
 	barePatience = 30 * time.Second       // for the first pass of an agent that starts
+	bareApart    = 5 * time.Second        // between two records, or a little more, lest many hosts write at once; until then packets have headers
 )
 
 // run keeps it until ctx ends, and leaves it so: an agent that ends for good takes it back by leaving.
@@ -49,6 +56,9 @@ func (b *bare) run(ctx context.Context) {
 			}
 		default:
 			since = time.Time{}
+		}
+		if !b.due.IsZero() {
+			pause = min(pause, max(0, time.Until(b.due)))
 		}
 		if err != nil && !errors.Is(err, fastpath.ErrBareNotYet) {
 			b.p.log.Warn("packets without headers", "err", err)
@@ -89,6 +99,10 @@ func (b *bare) pass() error {
 	if err != nil {
 		return errors.Join(err, b.stop())
 	}
+	if why := changesMAC(nic.Name); why != "" {
+		b.say("; none without headers: " + why)
+		return b.stop()
+	}
 	own, _ := cluster.Get[cluster.Bare](snap, string(self))
 	want := cluster.Bare{Host: self, MAC: nic.HardwareAddr, Says: bareSays(snap, self)}
 	if err := cluster.Validate(want); err != nil {
@@ -116,9 +130,26 @@ func (b *bare) pass() error {
 	}
 	b.say(fmt.Sprintf("; without headers to %d of %d hosts", taking, len(hostsBut(snap, self))))
 	if sameSays(own, want) && slices.Equal(own.Takes, want.Takes) {
+		b.due = time.Time{}
 		return nil
 	}
+	// Nothing is sent before it is said, and what was said is taken for longer than this.
+	now := time.Now()
+	if b.due.IsZero() {
+		b.due = later(now, b.told.Add(bareApart+rand.N(bareApart)))
+	}
+	if now.Before(b.due) {
+		return nil
+	}
+	b.told, b.due = now, time.Time{}
 	return b.p.cfg.Tell(want)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // stop sends nothing without headers any more, and then tells the others that it takes none. What they still send it takes for a while.
@@ -127,7 +158,9 @@ func (b *bare) stop() error {
 	if b.over && !there {
 		return nil
 	}
-	if err := b.path().Unset(); err != nil {
+	// Where it is not known yet how it is the others hear of it all the same: a host that was off may take none.
+	err := b.path().Unset()
+	if err != nil && !errors.Is(err, fastpath.ErrBareNotYet) {
 		return err
 	}
 	if there {
@@ -135,8 +168,8 @@ func (b *bare) stop() error {
 			return err
 		}
 	}
-	b.over = true
-	return nil
+	b.over, b.due = err == nil, time.Time{}
+	return err
 }
 
 func (b *bare) say(text string) { b.line.Store(&text) }
@@ -174,6 +207,24 @@ func hostsBut(snap *cluster.Snapshot, self cluster.NodeID) (ids []cluster.NodeID
 		}
 	}
 	return ids
+}
+
+// changesMAC says why packets may leave an interface from another MAC address than its own: a bond does so that shares out what it sends,
+// by this interface or one below it.
+func changesMAC(name string) string {
+	dir := "/sys/class/net/" + name
+	if mode, err := os.ReadFile(dir + "/bonding/mode"); err == nil {
+		if f := strings.Fields(string(mode)); len(f) > 0 && (f[0] == "balance-tlb" || f[0] == "balance-alb") {
+			return fmt.Sprintf("%s is a bond in the mode %s, which sends from other MAC addresses than its own", name, f[0])
+		}
+	}
+	below, _ := filepath.Glob(dir + "/lower_*")
+	for _, b := range below {
+		if why := changesMAC(strings.TrimPrefix(filepath.Base(b), "lower_")); why != "" {
+			return why
+		}
+	}
+	return ""
 }
 
 // segments are what is reached at an interface without a router, in IPv4.
@@ -235,7 +286,7 @@ func barePeers(snap *cluster.Snapshot, self cluster.NodeID, mac net.HardwareAddr
 	for b := range cluster.All[cluster.Bare](snap) {
 		n, there := cluster.Get[cluster.Node](snap, string(b.Host))
 		vtep := n.VTEP.Unmap()
-		if b.Host == self || !there || n.Encrypts() || n.Encap != "" || !vtep.Is4() || claims[string(b.MAC)] > 1 {
+		if b.Host == self || !there || n.Encrypts() || n.Encap != "" || !vtep.Is4() || claims[string(b.MAC)] > 1 || len(b.Says) > cluster.MaxBareSays {
 			continue
 		}
 		if slices.ContainsFunc(near, func(p netip.Prefix) bool { return p.Contains(vtep) }) {
@@ -255,15 +306,22 @@ func bareTables(snap *cluster.Snapshot, own, want cluster.Bare, peers []barePeer
 			secret[n.VNID] = true
 		}
 	}
-	for _, s := range own.Says {
-		if slices.Contains(want.Says, s) && string(own.MAC) == string(want.MAC) {
-			t.Says = append(t.Says, fastpath.BareSays{MAC: bypass.MAC(own.MAC), Prefix: s.Prefix, VTEP: vtep, VNID: s.VNID})
+	known := map[netip.Prefix]bool{}
+	for s := range cluster.All[cluster.Subnet](snap) {
+		known[s.Prefix] = true
+	}
+	for _, s := range want.Says {
+		// What the others have not been told yet nobody else is to say, and nothing is sent by it.
+		said := fastpath.BareSays{MAC: bypass.MAC(want.MAC), Prefix: s.Prefix, VTEP: vtep}
+		if slices.Contains(own.Says, s) && string(own.MAC) == string(want.MAC) {
+			said.VNID = s.VNID
 		}
+		t.Says = append(t.Says, said)
 	}
 	for _, p := range peers {
 		t.Hosts = append(t.Hosts, fastpath.BareHost{MAC: bypass.MAC(p.MAC), VTEP: p.vtep, Takes: p.takes(own, want)})
 		for _, s := range p.Says {
-			if !secret[s.VNID] && len(t.Says) < fastpath.MaxBareSays {
+			if known[s.Prefix] && !secret[s.VNID] {
 				t.Says = append(t.Says, fastpath.BareSays{MAC: bypass.MAC(p.MAC), Prefix: s.Prefix, VTEP: p.vtep, VNID: s.VNID})
 			}
 		}

@@ -83,9 +83,25 @@ func TestBareStatements(t *testing.T) {
 	if len(got.Says) > 0 {
 		t.Errorf("it is still said that %v", got.Says)
 	}
-	if got = bareTables(r.Snapshot(), own, cluster.Bare{Host: self, MAC: mac(9), Says: blue}, nil, addr("192.0.2.1")); len(got.Says) > 0 {
+	// What it has not said yet, as from another MAC address, nobody else is to say.
+	got = bareTables(r.Snapshot(), own, cluster.Bare{Host: self, MAC: mac(9), Says: blue}, nil, addr("192.0.2.1"))
+	if want := []fastpath.BareSays{{MAC: bypass.MAC(mac(9)), Prefix: blue[0].Prefix, VTEP: addr("192.0.2.1")}}; !slices.Equal(got.Says, want) {
 		t.Errorf("from another MAC address it is said that %v", got.Says)
 	}
+	// A host that says more than one may, or of what is no subnet, says nothing.
+	told(other, "192.0.2.2", cluster.Bare{MAC: mac(2), Stamp: 21, Says: []cluster.BareSays{{Prefix: prefix("0.0.0.0/0"), VNID: 5}, blue[0]}})
+	if got := tables(); !slices.Equal(got.Says, []fastpath.BareSays{here, there}) {
+		t.Errorf("of everything it is known that %v", got.Says)
+	}
+	var many []cluster.BareSays
+	for i := range cluster.MaxBareSays + 1 {
+		many = append(many, cluster.BareSays{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i), 0}), 24), VNID: 5})
+	}
+	told(other, "192.0.2.2", cluster.Bare{MAC: mac(2), Stamp: 22, Says: many})
+	if got := tables(); len(got.Hosts) != 0 {
+		t.Errorf("of a host that says too much: %v", got.Hosts)
+	}
+	told(other, "192.0.2.2", cluster.Bare{MAC: mac(2), Stamp: 23, Says: theirs})
 	// A host behind a router is no neighbour; of two with one MAC address neither is.
 	told(third, "198.51.100.3", cluster.Bare{MAC: mac(3), Stamp: 30})
 	if got := tables(); len(got.Hosts) != 1 {

@@ -79,7 +79,11 @@ func TestSlowBeatsNeedAll(t *testing.T) {
 			}
 			return n
 		}
-		for round := range 6 {
+		rounds := 6
+		if raced { // each may break the detector (golang/go 78156)
+			rounds = 2
+		}
+		for round := range rounds {
 			undoubted(t, hosts, 20*time.Second, "beside an older host")
 			if n := slow(); n > 0 {
 				t.Fatalf("%d hosts beat slowly beside one that does not know that", n)

@@ -44,3 +44,21 @@ func TestRaceIsNoAccident(t *testing.T) {
 		t.Errorf("run once more: %v, want %v", list, want)
 	}
 }
+
+// TestDetectorGaveUp: the detector's own faults are told from what it found, and from tests that fail.
+func TestDetectorGaveUp(t *testing.T) {
+	for said, want := range map[string]bool{
+		`ThreadSanitizer: CHECK failed: tsan_rtl.cpp:346 \"((exiting || thr->fast_state.epoch() == kEpochLast)) != (0)\" (0x0, 0x0) (tid=1)\n`: true,
+		`SIGSEGV: segmentation violation\nPC=0x41c729 m=6 sigcode=1 addr=0x0\n`:                                                                true,
+		`panic: runtime error: invalid memory address or nil pointer dereference\n[signal SIGSEGV: segmentation violation code=0x1]\n`:         false,
+		`WARNING: DATA RACE\n`: false,
+	} {
+		c, err := tally(strings.NewReader(`{"Action":"output","Package":"a","Test":"TestA","Output":"`+said+`"}
+{"Action":"output","Package":"a","Output":"FAIL\ta\t1.6s\n"}
+{"Action":"fail","Package":"a"}
+`), io.Discard, false)
+		if err != nil || c.gaveUp != want || c.failed != 1 {
+			t.Errorf("%q: %+v, %v", said, c, err)
+		}
+	}
+}

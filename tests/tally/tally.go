@@ -23,6 +23,8 @@ type counts struct {
 	shaky []string
 	// cpu is the processors' time that they took: of all processes that somebody waited for.
 	cpu time.Duration
+	// gaveUp: the race detector broke, and not what it looked at.
+	gaveUp bool
 }
 
 // raceFound is how the line of a test ends in which two goroutines met: that it does not come to it the next time says nothing.
@@ -110,6 +112,7 @@ func (c *counts) unfinished(pkg string, out io.Writer, said map[[2]string]*strin
 		}
 		text := said[key].String()
 		fmt.Fprintf(out, "unfinished: %s\n%s", key[1], text)
+		c.gaveUp = c.gaveUp || detectorGaveUp(text)
 		for _, name := range stillRunning(text) {
 			c.failed++
 			broken[pkg] = true

@@ -34,7 +34,7 @@ const (
 	bareEvery    = 10 * time.Second       // what goes without headers is said again, long before fastpath.BareLease is over
 	bareCalm     = 100 * time.Millisecond // changes of the snapshot within are taken together
 	barePatience = 30 * time.Second       // for the first pass of an agent that starts
-	bareApart    = 5 * time.Second        // between two records, or a little more, lest many hosts write at once; until then packets have headers
+	bareApart    = 2 * time.Second        // between two records, or a little more, lest many hosts write at once; until then packets have headers
 )
 
 // run keeps it until ctx ends, and leaves it so: an agent that ends for good takes it back by leaving.

@@ -43,6 +43,11 @@ func (t tier) race(ctx context.Context, out io.Writer) (counts, error) {
 			continue
 		}
 		c.cpu = spent
+		if c.gaveUp && len(c.failures) == c.failed && !slices.ContainsFunc(c.failures, func(line string) bool { return strings.Contains(line, " ") }) {
+			// No test failed, and no race was found: what the detector did not get to is named, and counted as left out.
+			fmt.Fprintf(out, "--- SKIP: %s with the race detector, which broke each time (golang/go 78156)\n", strings.Join(c.failures, " "))
+			c.skipped, c.failed, c.failures = c.skipped+c.failed, 0, nil
+		}
 		for i := range c.failures {
 			c.failures[i] += withDetector
 		}
@@ -51,7 +56,7 @@ func (t tier) race(ctx context.Context, out io.Writer) (counts, error) {
 }
 
 // tries is how often a part begins of which the detector breaks.
-const tries = 4
+const tries = 2
 
 func isRace(line string) bool { return strings.HasSuffix(line, raceFound) }
 

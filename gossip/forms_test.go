@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/memberlist"
+
 	"github.com/grapevine-net/grapevine/gossip/memnet"
 )
 
@@ -122,9 +124,8 @@ func TestVersionsMustMeet(t *testing.T) {
 			{protoMax + 1, protoMax + 2, false},
 			{protoMin - 1, protoMin - 1, false},
 		} {
-			other := *h.ml.LocalNode()
 			m := nodeMeta{speaks: versions{c.min, c.max}, cluster: h.ClusterID()}
-			other.Name, other.Meta = m.node.String(), m.encode()
+			other := memberlist.Node{Name: m.node.String(), Meta: m.encode(), Addr: h.addr.Addr().AsSlice(), Port: h.addr.Port()}
 			err := (admission{h.Gossip}).NotifyAlive(&other)
 			if taken := err == nil; taken != c.taken || !taken && !strings.Contains(err.Error(), "upgrade the older") {
 				t.Errorf("versions %d to %d: %v", c.min, c.max, err)

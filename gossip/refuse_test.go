@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/memberlist"
+
 	"github.com/grapevine-net/grapevine/gossip/memnet"
 )
 
@@ -372,10 +374,9 @@ func TestFullDiskIsNobodysFault(t *testing.T) {
 func TestNewerVersionIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T, n *memnet.Network) {
 		h := start(t, n, 0, nil)
-		node := h.ml.LocalNode()
 		m := nodeMeta{speaks: versions{protoMax + 1, protoMax + 3}, cluster: "alpha"}
-		other := *node
-		other.Name, other.Meta = m.node.String(), m.encode()
+		// memberlist writes to its own node while others run.
+		other := memberlist.Node{Name: m.node.String(), Meta: m.encode(), Addr: h.addr.Addr().AsSlice(), Port: h.addr.Port()}
 		if err := (admission{h.Gossip}).NotifyAlive(&other); err == nil || h.Stats()[RefusedVersion] != 1 {
 			t.Errorf("newer version: %v, %v", err, h.Stats())
 		}

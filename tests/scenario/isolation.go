@@ -197,6 +197,11 @@ func (i *isolation) survey(ctx context.Context, h, neighbour *lab.Host) (map[str
 		case "host":
 		default:
 			c, err := h.Container(ctx, p.name)
+			if err != nil && p.name == "swarm" { // at a boot Docker 20.10 may look for its overlay before its manager has it, and gives up
+				if _, err = h.Docker(ctx, "start", p.name); err == nil {
+					c, err = h.Container(ctx, p.name)
+				}
+			}
 			if err != nil {
 				return nil, nil, err
 			}

@@ -254,12 +254,12 @@ func (e *Embedded) prepareDB(ctx context.Context) error {
 	}
 	i, file := e.Instance(), e.dbFile()
 	if _, err := os.Stat(file); err == nil {
-		out, err := i.command(ctx, nil, "ovsdb-tool", "needs-conversion", file, schema)
+		out, err := i.within(ctx, diskTimeout, nil, "ovsdb-tool", "needs-conversion", file, schema)
 		switch {
 		case err == nil && string(out) == "no\n":
 			return nil
 		case err == nil:
-			_, err = i.command(ctx, nil, "ovsdb-tool", "convert", file, schema)
+			_, err = i.within(ctx, diskTimeout, nil, "ovsdb-tool", "convert", file, schema)
 		}
 		if err == nil {
 			return nil
@@ -273,7 +273,7 @@ func (e *Embedded) prepareDB(ctx context.Context) error {
 			return fmt.Errorf("put aside an unreadable database: %w", err)
 		}
 	}
-	if _, err = i.command(ctx, nil, "ovsdb-tool", "create", file, schema); err != nil {
+	if _, err = i.within(ctx, diskTimeout, nil, "ovsdb-tool", "create", file, schema); err != nil {
 		_ = os.Remove(file) // part of one
 		return fmt.Errorf("make Open vSwitch's database: %w; its disk must be writable and have room", err)
 	}

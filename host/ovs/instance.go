@@ -24,6 +24,10 @@ const commandTimeout = 5 * time.Second
 // needs more than commandTimeout for: a host would never know its switch, and no container start. Of a switch that hangs somebody else tells.
 const flowsTimeout = 30 * time.Second
 
+// diskTimeout bounds what writes the database's file and waits until it is on the disk, before any daemon runs: on an SD card beside
+// other work that takes seconds, and what is ended and begun again never comes to its end.
+const diskTimeout = time.Minute
+
 // Instance is one running Open vSwitch. Its methods may be called concurrently.
 type Instance struct {
 	// RunDir holds the sockets: <bridge>.mgmt, ovs-vswitchd.<pid>.ctl, and the pid files.
@@ -102,6 +106,9 @@ func (i *Instance) within(ctx context.Context, limit time.Duration, stdin []byte
 	ctx, cancel := context.WithTimeout(ctx, limit+time.Second)
 	defer cancel()
 	out, err := i.exec(ctx, []string{"OVS_RUNDIR=" + i.RunDir}, stdin, name, args...)
+	if err != nil && ctx.Err() == context.DeadlineExceeded {
+		err = fmt.Errorf("it had not come to its end after %v: %w", limit+time.Second, err) // by itself it says: signal: killed
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", name, strings.Join(args, " "), err)
 	}

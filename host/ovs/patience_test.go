@@ -2,6 +2,9 @@ package ovs
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -46,4 +49,31 @@ func TestAllFlowsMayTakeLong(t *testing.T) {
 			t.Error("a change of three is waited for as long")
 		}
 	})
+}
+
+// TestSlowDisk: a disk that takes seconds for the database's file, as SD cards do, is waited for.
+func TestSlowDisk(t *testing.T) {
+	tool, err := find("ovsdb-tool")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	slow := fmt.Sprintf("#!/bin/sh\nsleep 7\nexec %s \"$@\"\n", tool)
+	if err := os.WriteFile(filepath.Join(dir, "ovsdb-tool"), []byte(slow), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	e := &Embedded{StateDir: t.TempDir(), RunDir: t.TempDir()}
+	if err := e.prepareDB(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSaysThatItWaited: what is ended since it took too long says that, and not only that it was killed.
+func TestSaysThatItWaited(t *testing.T) {
+	i := &Instance{exec: run}
+	_, err := i.within(t.Context(), 0, nil, "sleep", "60")
+	if err == nil || !strings.Contains(err.Error(), "not come to its end after 1s") {
+		t.Error(err)
+	}
 }

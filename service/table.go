@@ -32,7 +32,7 @@ type Back struct {
 	There []netip.Addr
 	// sticky says that a container stays with one.
 	sticky bool
-	// slots say which of To each slot leads to (spread); nil: they take turns.
+	// slots say which of To each slot leads to (spread); nil: in their order.
 	slots []uint8
 }
 
@@ -43,8 +43,7 @@ func (b Back) equal(o Back) bool {
 // Table is what one container's connections are led to.
 type Table map[Front]Back
 
-// Slots are as many as a Front has of: a connection takes one at random. Each replica has one or more; the number is
-// one that most small numbers divide.
+// Slots are the most that a Front has of, one for each of To: a connection takes one at random.
 const Slots = 60
 
 // Table returns what the connections of a container with these endpoints are led to, and where the book is: Since says
@@ -138,16 +137,15 @@ func mix(x uint64) uint64 {
 	return x ^ x>>33
 }
 
-// Slot is what a connection is led to that takes it.
+// Slot is what a connection is led to that takes it, of as many as To.
 func (b Back) Slot(i int) netip.AddrPort {
 	if b.slots != nil {
 		return b.To[b.slots[i]]
 	}
-	return b.To[i%len(b.To)]
+	return b.To[i]
 }
 
-// spread says which of to each slot leads to, so that all have as many, or one more; of the slots before as many stay
-// as can.
+// spread says which of to each slot leads to; of the slots before as many stay as can.
 func spread(before Back, to []netip.AddrPort) []uint8 {
 	if len(to) == 0 || len(to) > Slots {
 		return nil
@@ -156,30 +154,23 @@ func spread(before Back, to []netip.AddrPort) []uint8 {
 	for i, a := range to {
 		at[a] = uint8(i)
 	}
-	slots, has := make([]uint8, Slots), make([]int, len(to))
-	least, more := Slots/len(to), Slots%len(to)
+	slots, placed := make([]uint8, len(to)), make([]bool, len(to))
 	var open []int
 	for i := range slots {
-		if len(before.To) > 0 {
-			if k, there := at[before.Slot(i)]; there && (has[k] < least || has[k] == least && more > 0) {
-				if has[k]++; has[k] > least {
-					more--
-				}
-				slots[i] = k
+		if i < len(before.To) {
+			if k, there := at[before.Slot(i)]; there {
+				slots[i], placed[k] = k, true
 				continue
 			}
 		}
 		open = append(open, i)
 	}
+	next := 0
 	for _, i := range open {
-		k := 0
-		for o := range has {
-			if has[o] < has[k] {
-				k = o
-			}
+		for placed[next] {
+			next++
 		}
-		slots[i] = uint8(k)
-		has[k]++
+		slots[i], placed[next] = uint8(next), true
 	}
 	return slots
 }

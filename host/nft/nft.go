@@ -28,9 +28,9 @@ type Table struct {
 	Chains []Chain
 }
 
-// Chain is a base chain.
+// Chain is a base chain, or one that others go to.
 type Chain struct {
-	Name, Type string // Type: "filter" or "nat"
+	Name, Type string // Type: "filter" or "nat"; "": others go to it
 	Hook       uint32 // unix.NF_INET_...
 	Priority   int32
 	Rules      []Rule
@@ -51,7 +51,8 @@ type Set struct {
 	// it (nil: there is none).
 	Interval bool
 	Values   [][]byte
-	// Data, of a map (Map), has what each of the Values leads to; DataType and DataLength are as Type and Length.
+	// Data, of a map (Map), has what each of the Values leads to; DataType and DataLength are as Type and Length. With TypeVerdict
+	// it is the name of a chain, and there is no length.
 	Data                 [][]byte
 	DataType, DataLength uint32
 }
@@ -73,6 +74,8 @@ const (
 	TypePort  = 13
 	TypeMark  = 19
 	TypeName  = 41
+	// TypeVerdict is the kernel's NFT_DATA_VERDICT.
+	TypeVerdict = 0xffffff00
 )
 
 // ownerFlag is NFT_TABLE_F_OWNER.
@@ -88,13 +91,23 @@ func (t Table) Make() [][]byte {
 	for i, s := range t.Sets {
 		batch = append(batch, t.set(s, uint32(i+1))...)
 	}
-	for _, c := range t.Chains {
+	return append(batch, t.Join(t.Chains...)...)
+}
+
+// Join are the messages that add chains to what the table has.
+func (t Table) Join(chains ...Chain) (batch [][]byte) {
+	for _, c := range chains {
+		attrs := []*nl.RtAttr{text(unix.NFTA_CHAIN_TABLE, t.Name), text(unix.NFTA_CHAIN_NAME, c.Name)}
+		if c.Type == "" {
+			batch = append(batch, t.message(unix.NFT_MSG_NEWCHAIN, attrs...))
+			continue
+		}
 		hook := nl.NewRtAttr(unix.NFTA_CHAIN_HOOK|unix.NLA_F_NESTED, nil)
 		hook.AddRtAttr(unix.NFTA_HOOK_HOOKNUM, be32(c.Hook))
 		hook.AddRtAttr(unix.NFTA_HOOK_PRIORITY, be32(uint32(c.Priority)))
-		batch = append(batch, t.message(unix.NFT_MSG_NEWCHAIN, text(unix.NFTA_CHAIN_TABLE, t.Name), text(unix.NFTA_CHAIN_NAME, c.Name), hook, text(unix.NFTA_CHAIN_TYPE, c.Type)))
+		batch = append(batch, t.message(unix.NFT_MSG_NEWCHAIN, append(attrs, hook, text(unix.NFTA_CHAIN_TYPE, c.Type))...))
 	}
-	for _, c := range t.Chains {
+	for _, c := range chains {
 		for _, r := range c.Rules {
 			batch = append(batch, t.message(unix.NFT_MSG_NEWRULE, t.rule(c.Name, r)...))
 		}
@@ -125,6 +138,9 @@ func (t Table) rule(chain string, r Rule) []*nl.RtAttr {
 	return attrs
 }
 
+// maps reports whether it is a map.
+func (s Set) maps() bool { return s.DataLength > 0 || s.DataType == TypeVerdict }
+
 // perMessage is how many values go into one message, whose attributes have 16 bits for
 // their length.
 const perMessage = 500
@@ -134,14 +150,14 @@ func (t Table) set(s Set, id uint32) [][]byte {
 	if s.Interval {
 		flags = unix.NFT_SET_INTERVAL
 	}
-	if s.DataLength > 0 {
+	if s.maps() {
 		flags |= unix.NFT_SET_MAP
 	}
 	attrs := []*nl.RtAttr{
 		text(unix.NFTA_SET_TABLE, t.Name), text(unix.NFTA_SET_NAME, s.Name), nl.NewRtAttr(unix.NFTA_SET_ID, be32(id)),
 		nl.NewRtAttr(unix.NFTA_SET_FLAGS, be32(flags)), nl.NewRtAttr(unix.NFTA_SET_KEY_TYPE, be32(s.Type)), nl.NewRtAttr(unix.NFTA_SET_KEY_LEN, be32(s.Length)),
 	}
-	if s.DataLength > 0 {
+	if s.maps() {
 		attrs = append(attrs, nl.NewRtAttr(unix.NFTA_SET_DATA_TYPE, be32(s.DataType)), nl.NewRtAttr(unix.NFTA_SET_DATA_LEN, be32(s.DataLength)))
 	}
 	if s.Type == TypeName { // nft(8) prints names of this byte order only: NFTNL_UDATA_SET_KEYBYTEORDER, the host's
@@ -168,7 +184,7 @@ func (t Table) Change(to Table) ([][]byte, bool) {
 		values, wanted := is.Values, be.Values
 		is.Values, be.Values = nil, nil
 		same := slices.EqualFunc(values, wanted, bytes.Equal)
-		if !reflect.DeepEqual(is, be) || !same && is.DataLength > 0 {
+		if !reflect.DeepEqual(is, be) || !same && is.maps() {
 			return nil, false
 		}
 		switch {
@@ -216,7 +232,7 @@ func lacking(all, others [][]byte) (out [][]byte) {
 
 func (t Table) elements(kind uint16, s Set, more ...*nl.RtAttr) (batch [][]byte) {
 	for from := 0; from < len(s.Values); from += perMessage {
-		const heads = 28 // of a list's element, its key and its data, each with a value, and of flags
+		const heads = 28 // of a list's element, its key and its data, each with a value, and of flags; names are somewhat longer
 		list := make([]byte, 0, min(perMessage, len(s.Values)-from)*int(heads+s.Length+s.DataLength+3+3))
 		for i := from; i < min(from+perMessage, len(s.Values)); i++ {
 			if s.Values[i] != nil {
@@ -233,7 +249,15 @@ func (t Table) elements(kind uint16, s Set, more ...*nl.RtAttr) (batch [][]byte)
 func (s Set) element(list []byte, i int) []byte {
 	return nest(list, unix.NFTA_LIST_ELEM, func(e []byte) []byte {
 		e = nest(e, unix.NFTA_SET_ELEM_KEY, func(k []byte) []byte { return attr(k, unix.NFTA_DATA_VALUE, s.Values[i]) })
-		if s.DataLength > 0 {
+		switch {
+		case s.DataType == TypeVerdict:
+			e = nest(e, unix.NFTA_SET_ELEM_DATA, func(d []byte) []byte {
+				return nest(d, unix.NFTA_DATA_VERDICT, func(v []byte) []byte {
+					goTo := int32(unix.NFT_GOTO)
+					return attr(attr(v, unix.NFTA_VERDICT_CODE, be32(uint32(goTo))), unix.NFTA_VERDICT_CHAIN, slices.Concat(s.Data[i], []byte{0}))
+				})
+			})
+		case s.maps():
 			e = nest(e, unix.NFTA_SET_ELEM_DATA, func(d []byte) []byte { return attr(d, unix.NFTA_DATA_VALUE, s.Data[i]) })
 		}
 		if s.Interval && i%2 == 1 {

@@ -34,7 +34,8 @@ func try() error {
 	defer conn.Close()
 	at := netip.MustParseAddr("192.0.2.1")
 	to := service.Back{To: []netip.AddrPort{netip.AddrPortFrom(at, 1)}}
-	if err := conn.Do(whole(service.Table{{Addr: at, Proto: service.TCP, Port: 1}: to, {Addr: at, Proto: service.ICMP}: to})); err != nil {
+	batch, _ := whole(service.Table{{Addr: at, Proto: service.TCP, Port: 1}: to, {Addr: at, Proto: service.ICMP}: to})
+	if err := conn.Do(batch); err != nil {
 		return fmt.Errorf("make nftables table inet %s, which needs Linux 5.2 with nf_tables: %w", tableName, err)
 	}
 	return nil

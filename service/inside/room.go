@@ -81,9 +81,10 @@ type sandbox struct {
 	end       context.CancelFunc // of live
 
 	work sync.Mutex // covers what follows, and the rules
-	// known: the rules are what the book said at a mark for the endpoints of, with so many fronts.
+	// known: the rules are what the book said at a mark for the endpoints of, with so many fronts, of such sizes.
 	known  bool
 	fronts int
+	sizes  sizes
 	at     service.Mark
 	of     []string
 	retry  time.Time
@@ -397,9 +398,11 @@ func (r *Room) change(s *sandbox, c change) error {
 		r.forget(s)
 		return nil
 	case intact && s.fronts > 0 && fronts > 0:
-		if err := conn.Do(differences(c.from, c.to)); err != nil {
+		batch, has := differences(c.from, c.to, s.sizes)
+		if err := conn.Do(batch); err != nil {
 			return fmt.Errorf("set the rules of table inet %s: %w", tableName, err)
 		}
+		s.sizes = has
 		s.owed.add(c.from, c.to)
 		r.forget(s)
 	default: // none are ours yet, or somebody who may administer the namespace has been there
@@ -423,7 +426,8 @@ func (r *Room) anew(conn *nft.Conn, s *sandbox, c *change) (fronts int, err erro
 	}
 	was, err := led(conn, nft.Table{Name: tableName, Family: nft.Inet})
 	if err == nil {
-		err = conn.Do(whole(want))
+		batch, has := whole(want)
+		err, s.sizes = conn.Do(batch), has
 	}
 	if err != nil {
 		return 0, fmt.Errorf("set the rules of table inet %s: %w", tableName, err)

@@ -402,7 +402,7 @@ func TestRestart(t *testing.T) {
 		t.Errorf("the open connection: %q, %v", a, err)
 	}
 	harms := []string{
-		"flush ruleset", "delete table inet " + tableName, "flush map inet " + tableName + " replicas4",
+		"flush ruleset", "delete table inet " + tableName, "flush map inet " + tableName + " replicas4", "flush map inet " + tableName + " sizes4", "flush chain inet " + tableName + " replicas4-2",
 		"flush chain inet " + tableName + " lead", "add table inet " + tableName + " { flags dormant; }",
 	}
 	for _, harm := range harms {

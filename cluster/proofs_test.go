@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 var (
@@ -264,4 +266,66 @@ func TestPromisedAway(t *testing.T) {
 	if merge(t, other, wire(t, claim)); !owns(other, heir, lower) || !owns(other, third, upper) {
 		t.Errorf("with all that the heir has written: pending %v", other.Pending())
 	}
+}
+
+// TestProofsAreEnough: of numbers that went to and fro in blocks of all sizes, a host that was off from any time on believes the last
+// claims, by the proofs that came with them; and with proofs of every kind a thief is believed by none.
+func TestProofsAreEnough(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		hosts := make([]*State, 5)
+		for i := range hosts {
+			hosts[i] = signer(t, i+1)
+		}
+		thief, all := hosts[4], []Record{put(t, hosts[0], Claim{Block: lower, Owner: hosts[0].Self()})}
+		tell := func(recs ...Record) {
+			for _, h := range hosts {
+				merge(t, h, wire(t, recs...))
+			}
+			all = append(all, recs...)
+		}
+		tell()
+		for _, h := range hosts {
+			tell(put(t, h, Node{ID: h.Self()}))
+		}
+		merge(t, thief, wire(t, all[0]))
+		for _, h := range hosts {
+			merge(t, h, wire(t, all...))
+			h.Settle()
+		}
+		off := []*State{hosts[3].Clone()}
+		for range rapid.IntRange(20, 60).Draw(t, "gifts") {
+			from, to := hosts[rapid.IntRange(0, 2).Draw(t, "from")], hosts[rapid.IntRange(0, 2).Draw(t, "to")]
+			owned := from.Snapshot().Ring().Owned(from.Self(), lower)
+			if len(owned) == 0 {
+				continue
+			}
+			block := rapid.SampledFrom(owned).Draw(t, "block")
+			if rapid.Bool().Draw(t, "split") {
+				block = netip.PrefixFrom(block.Addr(), min(block.Bits()+rapid.IntRange(0, 2).Draw(t, "by"), 32))
+			}
+			tell(put(t, from, Claim{Block: block, Owner: to.Self()}))
+			off = append(off, hosts[3].Clone())
+		}
+		for i, h := range off {
+			if exchange(t, hosts[0], h, 1000); len(h.Pending()) > 0 {
+				t.Fatalf("off after %d gifts: does not believe %v", i, h.Pending())
+			}
+			equal(t, h, hosts[0])
+		}
+		// The thief has a claim on what is others', and shows what it likes.
+		theft := put(t, thief, Claim{Block: lower, Owner: thief.Self()})
+		theft.proofs, theft.sig = nil, nil
+		for _, r := range all {
+			if _, is := r.claim(); is && rapid.Bool().Draw(t, "shown") && len(theft.proofs) < maxProofs {
+				r.proofs = nil
+				theft.proofs = append(theft.proofs, r)
+			}
+		}
+		thief.signing.sign(&theft)
+		for _, h := range append(off, hosts[3]) {
+			if _, err := h.Merge(wire(t, theft)); err == nil && len(h.Snapshot().Ring().Owned(thief.Self(), lower)) > 0 {
+				t.Fatalf("the thief is believed, with %d proofs", len(theft.proofs))
+			}
+		}
+	})
 }

@@ -144,6 +144,67 @@ func TestCommonsAsTheyWere(t *testing.T) {
 	}
 }
 
+// TestBooksGrowByDifferentSubnetsAlone: each different subnet from outside the cluster's ranges leaves four claims for good, the same one
+// again nothing more, whoever begins it; and one around them takes with it all that they left. A host that was off all the while, and
+// knew networks with them, believes what it hears then.
+func TestBooksGrowByDifferentSubnetsAlone(t *testing.T) {
+	w := newWorld(t, 4)
+	w.open()
+	here, off := w.hosts[:3], w.hosts[3]
+	claims := func() int { return here[1].replica.Snapshot().Ring().Len() }
+	begin := func(h *host, subnet string) {
+		t.Helper()
+		must(t, h.Pool(ctx, PoolID{Prefix: netip.MustParsePrefix(subnet)}, 0))
+		h.announce("n"+subnet, netip.MustParsePrefix(subnet))
+		w.spread()
+	}
+	end := func(h *host, subnet string) {
+		h.retire("n"+subnet, netip.MustParsePrefix(subnet))
+		for range 4 {
+			w.spread()
+			for _, h := range here {
+				must(t, h.homing.sendHome())
+			}
+		}
+		w.spread()
+	}
+	const different = 16
+	before := claims()
+	for i := range different {
+		begin(here[i%3], fmt.Sprintf("192.168.%d.0/24", i))
+	}
+	w.homecoming()
+	off.down = true
+	for round := range 3 {
+		for i := range different {
+			subnet := fmt.Sprintf("192.168.%d.0/24", i)
+			if round > 0 {
+				begin(here[(round+i)%3], subnet)
+			}
+			end(here[(round+i)%3], subnet)
+		}
+		if grown := claims() - before; grown > 4*different {
+			t.Fatalf("after %d rounds of the same %d subnets there are %d claims more, where 4 of each are enough", round+1, different, grown)
+		}
+	}
+	for _, h := range here {
+		begin(h, "192.168.0.0/16")
+		end(h, "192.168.0.0/16")
+	}
+	if grown := claims() - before; grown > 4 {
+		t.Errorf("after a subnet around all of them %d claims are left, where 4 are enough", grown)
+	}
+	off.down = false
+	w.homecoming()
+	for _, h := range here {
+		if has, said := off.replica.Snapshot().Mark(h.id), h.replica.Snapshot().Mark(h.id); has != said {
+			t.Errorf("a host that was off believes %s up to %d of %d", h.id, has, said)
+		}
+	}
+	begin(off, "192.168.7.0/24")
+	end(off, "192.168.7.0/24")
+}
+
 // TestTwoSidesOfACut: at most one side makes a network with a given subnet, and what it lacks
 // is said.
 func TestTwoSidesOfACut(t *testing.T) {

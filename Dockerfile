@@ -2,4 +2,4 @@
 # takes its programs and what these load (scripts/layout), and adds the agent.
 FROM debian:trixie-slim
 RUN apt-get update \
- && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends openvswitch-switch iptables kmod netbase
+ && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends openvswitch-switch iptables nftables kmod netbase

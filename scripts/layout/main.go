@@ -3,7 +3,7 @@
 //
 //	go run ./scripts/layout [-arch arm64] TREE OUT
 //
-// TREE has Debian's openvswitch-switch, iptables, kmod and what they depend on; for which package has which file,
+// TREE has Debian's openvswitch-switch, iptables, nftables, kmod and what they depend on; for which package has which file,
 // their lists in var/lib/dpkg/info. It takes the programs that the agent and the entry point run, the libraries they load,
 // and their licences; the agent and the entry point come from scripts/build-plugin.
 package main
@@ -35,6 +35,7 @@ var programs = [][]string{
 	{"usr/bin/ovs-dpctl"},
 	{"usr/sbin/xtables-nft-multi"},
 	{"usr/sbin/xtables-legacy-multi"},
+	{"usr/sbin/nft"},
 	{"usr/bin/kmod"},
 	{"usr/bin/sh"},
 	{"usr/bin/mount"},
@@ -299,6 +300,9 @@ func (l *layout) links() error {
 	for _, kind := range []string{"nft", "legacy"} {
 		for _, name := range iptables {
 			all["usr/libexec/iptables-"+kind+"/"+name] = "../../sbin/xtables-" + kind + "-multi"
+		}
+		for _, name := range []string{"iptables", "ip6tables"} { // who looks for what drops packets reads both
+			all["usr/sbin/"+name+"-"+kind+"-save"] = "xtables-" + kind + "-multi"
 		}
 	}
 	for at, to := range all {

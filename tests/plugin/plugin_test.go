@@ -16,10 +16,10 @@ import (
 )
 
 // byTurns is for a run of all tests, of which the processors' time is short.
-var byTurns = flag.Bool("turns", false, "what is rare once in three hours")
+var byTurns = flag.Bool("turns", false, "what is rare once in four hours")
 
-// rare is what takes a minute, and differs little from what is run without the plugin: in which of three hours.
-var rare = map[string]int{"isolation.txtar": 0, "encrypted.txtar": 1}
+// rare is what takes a minute, and differs little from what is run without the plugin: in which of four hours.
+var rare = map[string]int{"isolation.txtar": 0, "encrypted.txtar": 1, "ufw-firewalld.txtar": 2, "isolation-firewalls.txtar": 3}
 
 // tree runs the scenarios with another release of Docker: a Debian of scripts/tree.
 var tree = flag.String("tree", "", "a debootstrapped Debian whose programs the hosts use")
@@ -37,8 +37,11 @@ func TestScenarios(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenarios: %v", err)
 	}
+	for _, name := range shared {
+		files = append(files, withPlugin(t, name))
+	}
 	if *byTurns {
-		files = slices.DeleteFunc(files, func(f string) bool { turn, is := rare[f]; return is && turns.Of(3) != turn })
+		files = slices.DeleteFunc(files, func(f string) bool { turn, is := rare[filepath.Base(f)]; return is && turns.Of(4) != turn })
 	}
 	script := exec.CommandContext(t.Context(), "../../scripts/compose")
 	script.Stderr = os.Stderr

@@ -54,7 +54,7 @@ var tiers = []tier{
 	{"race", "some packages with the race detector, which take turns by the hour", []string{}, 2 * time.Minute, false, "", meter{}},
 	{"lab", "scenarios on Docker hosts made of namespaces, a third of the rare ones by turns of an hour", []string{"-p", "2", "-parallel", "5", "./tests", "./tests/lab", "-turns"}, 10 * time.Minute, true, "", meter{}},
 	{"chaos", "containers come and go while faults strike, a run of two by turns of an hour", []string{"./tests/chaos", "-turns"}, 2 * time.Minute, true, "", meter{}},
-	{"plugin", "scenarios with the managed plugin, the rare ones once in three hours", []string{"-p", "1", "-parallel", "2", "./tests/plugin", "-turns"}, 2 * time.Minute, true, "", meter{}},
+	{"plugin", "scenarios with the managed plugin, the rare ones once in four hours", []string{"-p", "1", "-parallel", "2", "./tests/plugin", "-turns"}, 2 * time.Minute, true, "", meter{}},
 	{"engines", "the core of the scenarios, each on one of the other releases of Docker, which take turns by the hour", []string{"-p", "1", "-parallel", "2", "./tests/engines", "-turns"}, 3 * time.Minute, true, "", meter{}},
 	{"page", "the web page in a browser", []string{"./tests/page"}, time.Minute, true, "", meter{}},
 	{"uml", "a fifth of the scenarios on kernels of their own, by turns of an hour", []string{"-p", "1", "-parallel", "1", "./tests/uml", "-turns"}, 3 * time.Minute, true, "", meter{}},

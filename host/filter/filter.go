@@ -91,6 +91,8 @@ type Config struct {
 	// Exposed are ports of this host that containers in Inside, whose addresses NAT changes, do not leave by.
 	Exposed []uint16
 	Inside  []netip.Prefix
+	// Gateways are the addresses by which containers know their host.
+	Gateways []netip.Addr
 }
 
 func (c Config) equal(d Config) bool {
@@ -99,14 +101,14 @@ func (c Config) equal(d Config) bool {
 		slices.Equal(c.Guests, d.Guests) && slices.Equal(c.Own, d.Own) && c.VXLAN == d.VXLAN && c.GRE == d.GRE && slices.Equal(c.VXLANs, d.VXLANs) && slices.Equal(c.Names, d.Names) &&
 		c.Encrypted == d.Encrypted && c.Second == d.Second && c.Partly == d.Partly && c.Secure == d.Secure && slices.Equal(c.Cluster, d.Cluster) && slices.Equal(c.Ranges, d.Ranges) && c.IPsec == d.IPsec && c.NoOptions == d.NoOptions &&
 		slices.Equal(c.Served, d.Served) && slices.Equal(c.Elsewhere, d.Elsewhere) && slices.Equal(c.Open, d.Open) && slices.Equal(c.Claimed, d.Claimed) &&
-		slices.Equal(c.Exposed, d.Exposed) && slices.Equal(c.Inside, d.Inside)
+		slices.Equal(c.Exposed, d.Exposed) && slices.Equal(c.Inside, d.Inside) && slices.Equal(c.Gateways, d.Gateways)
 }
 
 // sorted is c with its lists in order, each thing once.
 func (c Config) sorted() Config {
 	c.Bridges, c.Closed, c.Ports = ordered(c.Bridges), ordered(c.Closed), ordered(c.Ports)
 	c.Guests, c.VXLANs, c.Names = ordered(c.Guests), ordered(c.VXLANs), ordered(c.Names)
-	c.VTEPs, c.Behind, c.Own = distinct(c.VTEPs), distinct(c.Behind), distinct(c.Own)
+	c.VTEPs, c.Behind, c.Own, c.Gateways = distinct(c.VTEPs), distinct(c.Behind), distinct(c.Own), distinct(c.Gateways)
 	c.Internal, c.Hosts, c.Cluster, c.Ranges, c.Open, c.Claimed = outermost(c.Internal), outermost(c.Hosts), outermost(c.Cluster), outermost(c.Ranges), outermost(c.Open), outermost(c.Claimed)
 	c.Served = slices.SortedFunc(slices.Values(c.Served), func(a, b nat.Source) int { return a.Subnet.Compare(b.Subnet) })
 	c.Elsewhere, c.Inside, c.Exposed = outermost(c.Elsewhere), outermost(c.Inside), ordered(c.Exposed)
@@ -348,7 +350,7 @@ type tables struct {
 
 // toldOf reports whether it is a chain of which it is told what they have dropped: what somebody looks for, or forges.
 func toldOf(chain string) bool {
-	return strings.HasPrefix(chain, "encrypted-") || strings.HasPrefix(chain, "ipsec-") || chain == Served || chain == elsewhere || chain == Shadow || chain == ClaimedIn || chain == ClaimedForward
+	return strings.HasPrefix(chain, "encrypted-") || strings.HasPrefix(chain, "ipsec-") || chain == Served || chain == elsewhere || chain == Shadow || chain == ClaimedIn || chain == ClaimedForward || chain == Posing
 }
 
 // counted is what the rules of a table have dropped, of which it is told.

@@ -11,12 +11,12 @@ import (
 // gives it to them, and those of iptables and, by custom, everybody's are at 100.
 const beforeOthersNAT = 99
 
-// leaving is the chain that gives what is served its address, before any other program's NAT is asked. Rules of
-// iptables say the same (nat.Serve), for kernels without nf_tables.
+// leaving is the chain that gives what is served its address, and who calls a published port theirs, before any other
+// program's NAT is asked. Rules of iptables say the same (package nat), for kernels without nf_tables.
 func leaving(cfg Config) nft.Chain {
 	c := nft.Chain{
 		Name: "leaving", Type: "nat", Hook: unix.NF_INET_POST_ROUTING, Priority: beforeOthersNAT,
-		Rules: []nft.Rule{accept("inside", to(cfg.Interface)), accept("and on this host", to("lo"))},
+		Rules: append(calling(cfg), accept("and on this host", to("lo"))),
 	}
 	if len(cfg.Exposed) > 0 {
 		c.Rules = append(c.Rules, accept("iptables' rules give it another port as well", fromExposed()))
@@ -32,7 +32,6 @@ func leaving(cfg Config) nft.Chain {
 
 // canTranslate reports whether this kernel has NAT in tables of both families (Linux 5.2).
 func (t *tables) canTranslate() bool {
-	probe := nft.Table{Name: "grapevine-probe", Family: nft.Inet, Chains: []nft.Chain{leaving(Config{Interface: "none"})}}
-	probe.Chains[0].Rules = append(probe.Chains[0].Rules, rule("", []exprs{isFamily(false), {nft.Immediate(unix.NFT_REG_1, make([]byte, 4)), nft.SNAT(false)}}))
+	probe := table("grapevine-probe", Config{Interface: "none", translates: true}, t.fib)
 	return t.conn.Do(append(probe.Anew(), probe.Remove()...)) == nil
 }

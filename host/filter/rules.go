@@ -39,6 +39,7 @@ const (
 	claimed    = "claimed"
 	exposed    = "exposed"
 	translated = "translated" // whose addresses NAT changes
+	gateways   = "gateways"
 )
 
 // table makes the rules of a Config, as `nft list table inet grapevine` shows them; fib: the
@@ -54,7 +55,7 @@ func table(name string, cfg Config, fib bool) nft.Table {
 		portSet(ports, cfg.Ports), portSet(vxlans, cfg.VXLANs), portSet(resolver, cfg.Names),
 	}}
 	for _, v6 := range []bool{false, true} {
-		t.Sets = append(t.Sets, addrSet(vteps, cfg.VTEPs, v6), addrSet(reached, cfg.reached(), v6), addrSet(own, cfg.Own, v6), prefixSet(internal, cfg.Internal, v6), prefixSet(hosts, cfg.Hosts, v6), prefixSet(claimed, cfg.Claimed, v6))
+		t.Sets = append(t.Sets, addrSet(vteps, cfg.VTEPs, v6), addrSet(reached, cfg.reached(), v6), addrSet(own, cfg.Own, v6), prefixSet(internal, cfg.Internal, v6), prefixSet(hosts, cfg.Hosts, v6), prefixSet(claimed, cfg.Claimed, v6), prefixSet(translated, cfg.Inside, v6), addrSet(gateways, cfg.Gateways, v6))
 	}
 	if cfg.Encrypted != "" {
 		t.Sets = append(t.Sets, names(encrypting, slices.DeleteFunc([]string{cfg.Encrypted, cfg.Second}, func(name string) bool { return name == "" })), prefixSet(secure, []netip.Prefix{cfg.Secure}, true), prefixSet(cluster, cfg.Cluster, false), prefixSet(cluster, cfg.Cluster, true),
@@ -70,14 +71,15 @@ func table(name string, cfg Config, fib bool) nft.Table {
 	}
 	t.Chains = append(t.Chains, claims(cfg.Interface, fib)...)
 	if len(cfg.Exposed) > 0 {
-		t.Sets = append(t.Sets, portSet(exposed, cfg.Exposed), prefixSet(translated, cfg.Inside, false), prefixSet(translated, cfg.Inside, true))
+		t.Sets = append(t.Sets, portSet(exposed, cfg.Exposed))
 		t.Chains = append(t.Chains, shadow(cfg))
 	}
 	if len(cfg.Served) > 0 {
 		t.Chains = append(t.Chains, served(cfg))
-		if cfg.translates {
-			t.Chains = append(t.Chains, leaving(cfg))
-		}
+	}
+	t.Chains = append(t.Chains, posing(cfg))
+	if cfg.translates {
+		t.Chains = append(t.Chains, leaving(cfg))
 	}
 	if len(cfg.Elsewhere) > 0 {
 		t.Sets = append(t.Sets, prefixSet(elsewhere, cfg.Elsewhere, false), prefixSet(elsewhere, cfg.Elsewhere, true))

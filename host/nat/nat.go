@@ -216,7 +216,7 @@ func (n *NAT) apply() error {
 		}
 	}
 	if repaired {
-		errs = append(errs, n.cfg.forgetStrays())
+		errs = append(errs, n.cfg.forgetStrays(), n.cfg.endPosing())
 	}
 	if err = errors.Join(errs...); err == nil {
 		err = n.endClaims()

@@ -132,12 +132,19 @@ func (w *world) publish(all ...Published) {
 	w.host.Do(func() { publish(w.t, w.nat, all...) })
 }
 
+// caller stands for an address of Callers.
+const caller = "caller"
+
 // wants asks from everywhere; "" stands for no answer.
 func (w *world) wants(network, addr string, seen map[*linktest.NS]string) {
 	w.t.Helper()
 	names := map[*linktest.NS]string{w.web: "the container itself", w.app: "another container", w.host: "the host", w.away: "outside"}
 	for ns, want := range seen {
-		if got, err := ask(ns, network, addr); got != want {
+		got, err := ask(ns, network, addr)
+		if a, perr := netip.ParseAddr(got); perr == nil && Callers(a.Is6()).Contains(a) {
+			got = caller
+		}
+		if got != want {
 			w.t.Errorf("from %s to %s %s: seen as %q (%v), want %q", names[ns], network, addr, got, err, want)
 		}
 	}
@@ -150,13 +157,66 @@ func TestPublishedPackets(t *testing.T) {
 	w.publish(port("tcp", "0.0.0.0:8080", webAddr+":80"), port("udp", "0.0.0.0:8080", webAddr+":80"))
 	gw := gateway4.Addr().String()
 	for _, network := range []string{"tcp", "udp"} {
-		w.wants(network, hostAddr+":8080", map[*linktest.NS]string{w.web: gw, w.app: gw, w.host: hostAddr, w.away: awayAddr})
+		w.wants(network, hostAddr+":8080", map[*linktest.NS]string{w.web: caller, w.app: caller, w.host: hostAddr, w.away: awayAddr})
 		w.wants(network, "127.0.0.1:8080", map[*linktest.NS]string{w.web: "", w.app: "", w.host: gw, w.away: ""})
-		w.wants(network, gw+":8080", map[*linktest.NS]string{w.app: gw, w.host: gw})
+		w.wants(network, gw+":8080", map[*linktest.NS]string{w.app: caller, w.host: gw})
 	}
 	w.publish()
 	for _, network := range []string{"tcp", "udp"} {
 		w.wants(network, hostAddr+":8080", map[*linktest.NS]string{w.app: "", w.host: "", w.away: ""})
+	}
+}
+
+// Who came as the host, by rules of a former agent or of another program that came first, does so no longer once the rules
+// are in place, be the connection open; the host's own goes on.
+func TestPosing(t *testing.T) {
+	w := newWorld(t)
+	w.serve()
+	w.publish(port("udp", "0.0.0.0:8080", webAddr+":80"))
+	w.host.Do(func() {
+		run(t, "iptables", "-t", "nat", "-F", Postrouting)
+		run(t, "iptables", "-t", "nat", "-I", "POSTROUTING", "-o", "gv0", "-j", "MASQUERADE")
+	})
+	gw := gateway4.Addr().String()
+	var open []net.Conn
+	for _, ns := range []*linktest.NS{w.app, w.away, w.host} {
+		ns.Do(func() {
+			c, err := net.Dial("udp", hostAddr+":8080")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { c.Close() })
+			open = append(open, c)
+		})
+	}
+	said := func(c net.Conn) string {
+		b := make([]byte, 100)
+		for range 20 {
+			_, _ = c.Write([]byte("who am I"))
+			_ = c.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+			if n, err := c.Read(b); err == nil {
+				if a, err := netip.ParseAddr(string(b[:n])); err == nil && Callers(false).Contains(a) {
+					return caller
+				}
+				return string(b[:n])
+			}
+		}
+		return ""
+	}
+	for _, c := range open {
+		if got := said(c); got != gw {
+			t.Fatalf("by another program's rule %v is seen as %q", c.LocalAddr(), got)
+		}
+	}
+	w.host.Do(func() {
+		if err := w.nat.restore(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	for i, want := range []string{caller, awayAddr, gw} {
+		if got := said(open[i]); got != want {
+			t.Errorf("%v is seen as %q, want %s", open[i].LocalAddr(), got, want)
+		}
 	}
 }
 
@@ -210,7 +270,7 @@ func TestPublishedAddress(t *testing.T) {
 	w.host.Do(func() { run(t, "ip", "addr", "add", "10.9.0.7/24", "dev", "eth0") })
 	w.publish(port("tcp", "10.9.0.7:8080", webAddr+":80"), port("tcp", "127.0.0.1:8081", webAddr+":80"))
 	gw := gateway4.Addr().String()
-	w.wants("tcp", "10.9.0.7:8080", map[*linktest.NS]string{w.app: gw, w.host: hostAddr, w.away: awayAddr})
+	w.wants("tcp", "10.9.0.7:8080", map[*linktest.NS]string{w.app: caller, w.host: hostAddr, w.away: awayAddr})
 	w.wants("tcp", hostAddr+":8080", map[*linktest.NS]string{w.app: "", w.host: "", w.away: ""})
 	w.wants("tcp", "127.0.0.1:8081", map[*linktest.NS]string{w.host: gw})
 	w.wants("tcp", hostAddr+":8081", map[*linktest.NS]string{w.host: "", w.away: ""})

@@ -161,9 +161,8 @@ func sorted(published []Published, f iptables.Protocol) (out []Published) {
 	return out
 }
 
-// hairpinRules give connections of containers and of the host's loopback addresses to
-// published ports, and of other hosts to containers, the address of the gateway: the switch
-// takes no packet from the host that has a container's address, and a container could not
+// hairpinRules give connections of the host itself to
+// published ports, and of other hosts to containers, the address of the gateway: a container could not
 // answer 127.0.0.1 or ::1, nor, if it has no default route or several networks, another
 // host. Of all gateways it is
 // that of the container's own subnet, whose answer takes the same way whatever other

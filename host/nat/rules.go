@@ -44,14 +44,14 @@ func chainsFor(cfg Config, published []Published, here map[netip.Addr]bool, f ip
 		forward = append(forward, fmt.Sprintf("-d %v ! -i %s -o %[2]s -j ACCEPT", p, gw))
 	}
 	if hairpin != nil {
-		for _, p := range append([]netip.Prefix{loopback(f)}, sources...) {
-			masquerade = append(masquerade, fmt.Sprintf("-s %v -o %s -m conntrack --ctstate DNAT -j %s", p, gw, Hairpin))
-		}
+		masquerade = append(masquerade, fmt.Sprintf("-s %v -o %s -m conntrack --ctstate DNAT -j %s", loopback(f), gw, Hairpin))
+		masquerade = append(masquerade, callerRules(cfg, sources, f)...)
 	}
 	return []chain{
 		{"nat", Hairpin, nil, hairpin},
-		// What others masquerade first would leave by another address than it is to, or by an exposed port.
-		{"nat", Postrouting, []jump{{from: "POSTROUTING", first: len(cfg.servedRules(f)) > 0 || len(cfg.Exposed) > 0}}, masquerade},
+		// What others masquerade first would leave by another address than it is to, or by an exposed port, or come to a
+		// container as this host.
+		{"nat", Postrouting, []jump{{from: "POSTROUTING", first: len(cfg.servedRules(f)) > 0 || len(cfg.Exposed) > 0 || hairpin != nil}}, masquerade},
 		{"filter", Forward, []jump{{from: "FORWARD", behind: dockerUser}}, append(forward,
 			// Answers, and published ports.
 			"-o "+gw+" -m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT",

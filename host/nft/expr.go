@@ -186,6 +186,19 @@ func SNAT(v6 bool) Expr {
 		nl.NewRtAttr(unix.NFTA_NAT_REG_ADDR_MIN, be32(unix.NFT_REG_1)))
 }
 
+// SNATRange has the packet leave with one of the addresses from that in register 1 to that in register 2, the same one
+// for the same sender.
+func SNATRange(v6 bool) Expr {
+	const persistent = 1 << 3 // NF_NAT_RANGE_PERSISTENT
+	family := uint32(unix.AF_INET)
+	if v6 {
+		family = unix.AF_INET6
+	}
+	return expr("nat", nl.NewRtAttr(unix.NFTA_NAT_TYPE, be32(unix.NFT_NAT_SNAT)), nl.NewRtAttr(unix.NFTA_NAT_FAMILY, be32(family)),
+		nl.NewRtAttr(unix.NFTA_NAT_REG_ADDR_MIN, be32(unix.NFT_REG_1)), nl.NewRtAttr(unix.NFTA_NAT_REG_ADDR_MAX, be32(unix.NFT_REG_2)),
+		nl.NewRtAttr(unix.NFTA_NAT_FLAGS, be32(persistent)))
+}
+
 // Refuse ends the packet, and tells who sent it that nobody is at that port: by a reset of TCP, or by ICMP or ICMPv6.
 func Refuse(tcp bool) Expr {
 	if tcp {

@@ -28,6 +28,7 @@ type world struct {
 	server                *Server
 	refused               atomic.Pointer[netip.Addr]
 	shut                  atomic.Int64 // an interface's index
+	marks                 atomic.Int64 // of what was sent to the container last
 }
 
 const (
@@ -35,6 +36,7 @@ const (
 	hostAddr      = "fd00:db8::1"
 	second        = "fd00:db8::7"
 	awayAddr      = "fd00:db8::2"
+	mark          = 0x67760050
 )
 
 func newWorld(t *testing.T) *world { return newCrowdedWorld(t, Most) }
@@ -48,12 +50,13 @@ func newCrowdedWorld(t *testing.T, most int) *world {
 	w.server, err = New(w.held, func(a netip.Addr, index int) bool {
 		r := w.refused.Load()
 		return r != nil && *r == a || index == int(w.shut.Load())
-	}, slog.New(slog.DiscardHandler))
+	}, mark, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.server.dial = func(ctx context.Context, network string, to netip.AddrPort) (conn net.Conn, err error) {
-		w.host.Do(func() { conn, err = dial(ctx, network, to) })
+	w.server.dial = func(ctx context.Context, network string, to netip.AddrPort, mark int) (conn net.Conn, err error) {
+		w.marks.Store(int64(mark))
+		w.host.Do(func() { conn, err = dial(ctx, network, to, mark) })
 		return conn, err
 	}
 	w.server.streams, w.server.clients = newStreams(most), newClients(most)
@@ -207,6 +210,21 @@ func TestServes(t *testing.T) {
 		w.wants(w.away, network, w.linkLocal(), answered)
 		w.wants(w.host, network, "[::1]:8080", answered)
 		w.wants(w.away, network, "["+hostAddr+"]:8081", "")
+	}
+	// What is sent for others than this host has the mark, and so have all datagrams.
+	for _, c := range []struct {
+		from        *linktest.NS
+		network, at string
+		want        int64
+	}{
+		{w.away, "tcp", "[" + hostAddr + "]:8080", mark}, {w.away, "tcp", w.linkLocal(), mark}, {w.away, "udp", "[" + hostAddr + "]:8080", mark},
+		{w.host, "tcp", "[" + hostAddr + "]:8080", 0}, {w.host, "tcp", "[" + second + "]:8080", 0}, {w.host, "tcp", "[::1]:8080", 0}, {w.host, "udp", "[::1]:8080", mark},
+	} {
+		w.marks.Store(-1)
+		w.wants(c.from, c.network, c.at, answered)
+		if got := w.marks.Load(); got != c.want {
+			t.Errorf("%s to %s is sent on with the mark %#x, want %#x", c.network, c.at, got, c.want)
+		}
 	}
 	// Much, both ways, and each end by itself.
 	long := strings.Repeat("grapevine ", 300000)
@@ -426,8 +444,8 @@ func TestCrowd(t *testing.T) {
 // BenchmarkFlood is what a datagram costs from a port that was not seen before, when there are as many clients as may be.
 func BenchmarkFlood(b *testing.B) {
 	l := newClients(Most)
-	there := &Server{clients: l, dial: func(ctx context.Context, network string, _ netip.AddrPort) (net.Conn, error) {
-		return dial(ctx, network, netip.MustParseAddrPort("127.0.0.1:9"))
+	there := &Server{clients: l, dial: func(ctx context.Context, network string, _ netip.AddrPort, mark int) (net.Conn, error) {
+		return dial(ctx, network, netip.MustParseAddrPort("127.0.0.1:9"), mark)
 	}}
 	defer l.close()
 	c := client{port: port{"udp", netip.MustParseAddrPort("[::]:8080")}}

@@ -54,6 +54,8 @@ var reasons = map[pipeline.Reason]Kind{
 		"if the count goes on rising: another program's NAT on this host comes before grapevine's: `nft list ruleset` and `iptables -t nat -S` name it; or let the container send from another port"},
 	pipeline.DropClaimed: {"claimed-address", Alien, "somebody outside", "this host, containers", "it came from outside with the address of a container, of a gateway or of a host in the cluster",
 		"find who on the network forges it; a machine outside that has such an address: let this host have a route to it, and the cluster's network that is in its place gives way"},
+	pipeline.DropPosing: {"came-as-host", Meant, "who calls a published port of this host", "containers", "another program's NAT gave it the gateway's address, by which policies know this host",
+		"if the count goes on rising: `nft list ruleset` and `iptables -t nat -S` name the rule (nat in postrouting, priority below 100); let it leave out what goes to gv0"},
 	pipeline.DropUntold: {"labels-not-known", Meant, "containers", "outside", "an egress of their network asks for labels, and theirs are not known",
 		"if the count goes on rising: `grapevine egress show` names the containers"},
 	pipeline.DropShut: {"network-not-told", Meant, "this host", "a network", "this host has no Docker, and is not told to reach the network",

@@ -84,6 +84,7 @@ type Guard struct {
 
 	exposed    []uint16
 	containers []netip.Prefix
+	gateways   []netip.Addr
 
 	set    atomic.Pointer[set]      // what Set came to last, for who is not to wait
 	boot   *string                  // what the note for the next boot has; nil: not known yet
@@ -213,11 +214,15 @@ func (g *Guard) Serve(sources []nat.Source) error {
 	return g.Set()
 }
 
-// Expose declares by which ports of this host its containers, in these ranges, do not leave, from the next Set on.
-func (g *Guard) Expose(ports []uint16, containers []netip.Prefix) {
+// Expose declares by which ports of this host its containers, in these ranges, do not leave, and by which addresses they
+// know this host, from the next Set on.
+func (g *Guard) Expose(ports []uint16, containers, gateways []netip.Prefix) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.exposed, g.containers = slices.Clone(ports), slices.Clone(containers)
+	g.exposed, g.containers, g.gateways = slices.Clone(ports), slices.Clone(containers), nil
+	for _, p := range gateways {
+		g.gateways = append(g.gateways, p.Addr())
+	}
 }
 
 // Closed reports whether an interface, by its index, is a bridge of an internal network of Docker's,
@@ -284,7 +289,7 @@ func (g *Guard) config() (filter.Config, error) {
 	cfg := filter.Config{
 		Interface: gateway.Port, Internal: snap.Closed(g.cfg.Self), Hosts: pipeline.HostRanges, Ports: slices.DeleteFunc(slices.Clone(g.cfg.Own), none),
 		Own: g.cfg.VTEPs, VXLAN: g.cfg.Own[0], VXLANs: slices.DeleteFunc([]uint16{g.cfg.Own[0]}, none), GRE: g.cfg.Own[0] == 0, Names: g.cfg.Names, Served: g.served, IPsec: g.cfg.IPsec, NoOptions: g.cfg.Options, Open: g.cfg.Open(snap),
-		Exposed: g.exposed, Inside: g.containers,
+		Exposed: g.exposed, Inside: g.containers, Gateways: g.gateways,
 	}
 	ours, ranges := g.cfg.Reach.Ours(snap)
 	cfg.Claimed = without(ours, gateway.TakenBefore(ours, g.cfg.Underlay))

@@ -247,6 +247,8 @@ const (
 	DropFull  Reason = 35
 
 	DropUnwrapped Reason = 36
+	// Of no flow, as DropClear.
+	DropPosing Reason = 37
 )
 
 var reasons = []struct {
@@ -289,6 +291,7 @@ var reasons = []struct {
 	{DropCrowd, "from or to an endpoint with rules: begins a connection, and who sends it has more than a share of the few that there is room for"},
 	{DropFull, "from or to an endpoint with rules: begins a connection, and there is room for no more"},
 	{DropUnwrapped, "at the tunnel's port, and not of a tunnel: this host's own kernel sends it out of each device, as reports of multicast groups (MLD)"},
+	{DropPosing, "to a published port, by nftables: would have come with a gateway's address, by another program's NAT, and is not the host"},
 }
 
 // Cookie is that of a drop that is no flow of the switch.

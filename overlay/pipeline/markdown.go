@@ -185,7 +185,8 @@ Let through in any case: what the host sends from a gateway address, and what is
 of one, where its resolver is. A host's answer to a published port's client is the answer of
 a connection that began outside: ranges in rules see the client's address. Link-local traffic
 of an endpoint with rules is dropped. A container that calls a published port at an address
-of its own host comes by the gateway's address, and so as the host.
+of its own host comes with an address that nobody has (248.0.0.0/16, fd67:7261:7065:2::/112),
+given to it by NAT, and so is somebody from outside.
 
 `+"```"+`
 `, Zone)

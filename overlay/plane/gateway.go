@@ -30,7 +30,7 @@ type natGateway struct {
 // Ensure implements overlay.Gateway. The rules of what may pass come before anything can:
 // without them gv0 stays down.
 func (g natGateway) Ensure(ctx context.Context, cfg gateway.Config) error {
-	g.guard.Expose(cfg.Exposed, cfg.CIDRs)
+	g.guard.Expose(cfg.Exposed, cfg.CIDRs, cfg.Addrs)
 	if err := g.guard.Set(); err != nil && !g.guard.InPlace() {
 		return errors.Join(err, g.Shut())
 	}

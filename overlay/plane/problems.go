@@ -40,6 +40,8 @@ func (p *Plane) refused() (flows []api.Flow) {
 			reason = pipeline.DropShadow
 		case "claimed-in", "claimed-forward":
 			reason = pipeline.DropClaimed
+		case "posing":
+			reason = pipeline.DropPosing
 		}
 		flows = append(flows, api.Flow{
 			Table: nftables, Stage: r.Chain, Match: r.Comment, Actions: "drop", Cookie: reason.Cookie(), Packets: r.Packets, Bytes: r.Bytes,

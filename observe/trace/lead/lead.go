@@ -189,7 +189,7 @@ func (f Facts) ofHost(l api.Lead, host cluster.Node, at netip.Addr, container bo
 		l.Wrong = "ports of all hosts are not for containers of the cluster"
 		l.Do = "connect to " + insteadOf(exposed)
 	case container && has:
-		l.Notes = append(l.Notes, is+fmt.Sprintf(", where this port is published for container %s: it leads to its port %d", cmp.Or(published.Name, published.ID), door.To.Port()))
+		l.Notes = append(l.Notes, is+fmt.Sprintf(", where this port is published for container %s: it leads to its port %d, and who calls it from a container is somebody from outside there", cmp.Or(published.Name, published.ID), door.To.Port()))
 	case container:
 		l.Notes = append(l.Notes, is)
 	case has:

@@ -155,7 +155,7 @@ func TestHost(t *testing.T) {
 	}
 	f := world(t)
 	f.Door = published
-	for to, want := range map[string]string{"192.0.2.2:8080": "192.0.2.2 is host host2 itself, where this port is published for container db: it leads to its port 80", "192.0.2.1:9": "192.0.2.1 is host host1 itself"} {
+	for to, want := range map[string]string{"192.0.2.2:8080": "192.0.2.2 is host host2 itself, where this port is published for container db: it leads to its port 80, and who calls it from a container is somebody from outside there", "192.0.2.1:9": "192.0.2.1 is host host1 itself"} {
 		at := netip.MustParseAddrPort(to)
 		if l := Of(f, api.TraceRequest{From: "app", To: at.Addr().String(), Port: at.Port()}); len(l.Notes) != 1 || l.Notes[0] != want {
 			t.Errorf("%s: %q", to, l.Notes)

@@ -50,7 +50,8 @@ type isolation struct {
 	// before is what could be reached of Docker's own networks without grapevine.
 	before  map[string]bool
 	ours    bool // only what grapevine is part of is looked at
-	noSwarm bool // there is none, since the kernel is too slow for one
+	noSwarm bool // there is none
+	slow    bool // the kernels are: of several containers that start at once each would wait for all
 	// patience is that of the hosts: what is not reached is waited for as long as that takes there.
 	patience func() time.Duration
 }
@@ -70,7 +71,7 @@ func isolate(ctx context.Context, s *state, args []string) (string, error) {
 		return "", usageError("usage, after hosts 2: isolation docker [without swarm]|grapevine [DRIVER]|holds|ours-holds|closed")
 	}
 	if s.isolation == nil {
-		s.isolation = &isolation{patience: s.patience}
+		s.isolation = &isolation{patience: s.patience, slow: s.opts.Kind == lab.UML}
 	}
 	h, neighbour := s.lab.Hosts[0], s.lab.Hosts[1]
 	switch args[0] {
@@ -117,8 +118,8 @@ func beginSwarm(ctx context.Context, h *lab.Host) error {
 // make makes networks and containers: Docker's own, or, by the name of our driver, ours and the late one.
 func (i *isolation) make(ctx context.Context, h *lab.Host, driver string) error {
 	var g errgroup.Group
-	if i.noSwarm {
-		g.SetLimit(1) // a slow kernel: of several at once each would wait for all
+	if i.slow {
+		g.SetLimit(1)
 	}
 	grapevine := driver != ""
 	for _, p := range places {

@@ -304,11 +304,13 @@ func TestProofsAreEnough(t *testing.T) {
 				block = netip.PrefixFrom(block.Addr(), min(block.Bits()+rapid.IntRange(0, 2).Draw(t, "by"), 32))
 			}
 			tell(put(t, from, Claim{Block: block, Owner: to.Self()}))
-			off = append(off, hosts[3].Clone())
+			if rapid.IntRange(0, 2).Draw(t, "off") == 0 {
+				off = append(off, hosts[3].Clone())
+			}
 		}
 		for i, h := range off {
 			if exchange(t, hosts[0], h, 1000); len(h.Pending()) > 0 {
-				t.Fatalf("off after %d gifts: does not believe %v", i, h.Pending())
+				t.Fatalf("host %d that was off does not believe %v", i, h.Pending())
 			}
 			equal(t, h, hosts[0])
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/grapevine-net/grapevine/api/words"
 	"github.com/grapevine-net/grapevine/clients/sandbox"
 	"github.com/grapevine-net/grapevine/config"
+	"github.com/grapevine-net/grapevine/host/docker"
 	"github.com/grapevine-net/grapevine/host/installed"
 	"github.com/grapevine-net/grapevine/host/lan"
 	"github.com/grapevine-net/grapevine/host/link"
@@ -231,7 +232,7 @@ func (c *cleaning) sockets(context.Context) {
 
 // stateFiles are the names in the state directory that are ours, as patterns.
 var stateFiles = []string{
-	backup.StateFile + "*", identity.File + "*", identity.LeftFile, "key", "keyring.json", identity.WireGuardFile, identity.SecondFile, identity.ClientsFile, identity.IPsecFile, guard.BootFile, "iptables", ".*-*", installed.ProgramFile, filepath.Dir(installed.ProgramFile) + "/.new-*", filepath.Dir(installed.ProgramFile),
+	backup.StateFile + "*", identity.File + "*", identity.LeftFile, "key", "keyring.json", identity.WireGuardFile, identity.SecondFile, identity.ClientsFile, identity.IPsecFile, guard.BootFile, docker.RootFile + "*", "iptables", ".*-*", installed.ProgramFile, filepath.Dir(installed.ProgramFile) + "/.new-*", filepath.Dir(installed.ProgramFile),
 }
 
 // programLink is where docs/operate/install.md puts a link to the plugin's command line.

@@ -206,6 +206,16 @@ func (d *labels) learnLabels(ctx context.Context, e localEndpoint) error {
 	return nil
 }
 
+// askRoot asks Docker, which has begun to answer, where it keeps what markKept reads when it does not.
+func (d *labels) askRoot(ctx context.Context) {
+	if d.kept == nil {
+		return
+	}
+	if err := d.kept.Ask(ctx, d.core.docker); err != nil && ctx.Err() == nil {
+		d.core.cfg.Log.Warn("where Docker keeps containers is not known for its next start", "err", err)
+	}
+}
+
 // markKept marks a network where Docker keeps on its disk that a container on it has labels which ask for something: one that was
 // made while no agent ran, and that Docker now starts with itself.
 func (d *labels) markKept(id, name string) error {

@@ -243,7 +243,9 @@ func TestLabelsWithoutDocker(t *testing.T) {
 func TestLabelsOnDockersDisk(t *testing.T) {
 	e := newEngine(t)
 	root := t.TempDir()
-	e.rig.labels.kept = docker.NewKept(root)
+	note := filepath.Join(t.TempDir(), docker.RootFile)
+	check(t, os.WriteFile(note, []byte(root), 0o600))
+	e.rig.labels.kept = docker.NewKept(note)
 	for i, c := range []struct {
 		what, labels, network string
 		marked                bool

@@ -85,8 +85,11 @@ func (d *mirror) Watch(ctx context.Context) error {
 func (d *mirror) events(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := d.core.docker.Watch(ctx, func() {
-			d.labels.hears.Store(true)
+			answers := d.labels.hears.Swap(true)
 			d.core.poke()
+			if !answers {
+				d.labels.askRoot(ctx)
+			}
 		})
 		d.labels.hears.Store(false)
 		if err != nil {

@@ -131,6 +131,9 @@ func Explain(s *cluster.Snapshot, self cluster.NodeID, told []policy.Answer, r a
 			out.Notes = append(out.Notes, "host "+n.Name+" does not enforce policies: what they deny at "+end.name()+" passes")
 		}
 	}
+	if proto == policy.SCTP && len(w.Policies) > 0 {
+		out.Notes = append(out.Notes, sctp(s, from, to)...)
+	}
 	names := w.NamesOf(from.ID)
 	if len(names) > 0 && to.ID == "" && from.host == self {
 		open := 0
@@ -153,6 +156,17 @@ func Explain(s *cluster.Snapshot, self cluster.NodeID, told []policy.Answer, r a
 		}
 	}
 	return out, nil
+}
+
+// sctp says at which ends rules about ports of SCTP come to something else than what they say.
+func sctp(s *cluster.Snapshot, ends ...place) (notes []string) {
+	for _, end := range ends {
+		n, known := cluster.Get[cluster.Node](s, string(end.host))
+		if end.ID != "" && known && n.Datapath == "userspace" {
+			notes = append(notes, "host "+n.Name+" tells no ports of SCTP (Open vSwitch's userspace datapath): rules about "+end.name()+" that let some ports of it through let none through there, and those that deny some, or pass some on, deny all of SCTP")
+		}
+	}
+	return notes
 }
 
 // domains are some of a list of names, for people.

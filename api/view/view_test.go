@@ -49,6 +49,36 @@ func put(t *testing.T, s *cluster.State, body cluster.Body) {
 	}
 }
 
+// Where a host tells no ports of SCTP it is said of what rules are asked there, and of nothing else.
+func TestExplainSCTP(t *testing.T) {
+	addr := netip.MustParseAddr
+	for datapath, want := range map[string]int{"userspace": 1, "kernel": 0} {
+		a := cluster.New(one)
+		put(t, a, cluster.Node{ID: one, Name: "host1", VTEP: addr("10.0.0.1"), Gossip: netip.MustParseAddrPort("10.0.0.1:7947"), VXLANPort: 4789, MTU: 1500, Datapath: datapath, Enforces: 255})
+		put(t, a, cluster.Network{Name: "blue", VNID: 7})
+		put(t, a, cluster.Subnet{Prefix: netip.MustParsePrefix("10.128.0.0/22"), Network: "blue", Gateway: addr("10.128.0.1"), Home: one})
+		put(t, a, cluster.Endpoint{
+			ID: strings.Repeat("e", 64), Network: "blue", Addrs: []netip.Addr{addr("10.128.0.2")}, MAC: "0a:00:00:00:00:01", Host: one,
+			Container: strings.Repeat("c", 64), Name: "db", Labels: map[string]string{"grapevine.from": "192.0.2.0/24:5/sctp"}, Labelled: true,
+		})
+		for proto, want := range map[string]int{"sctp": want, "tcp": 0} {
+			e, err := Explain(a.Snapshot(), one, nil, api.ExplainRequest{From: "192.0.2.1", To: "db", Port: 5, Proto: proto})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := 0
+			for _, n := range e.Notes {
+				if strings.Contains(n, "host1 tells no ports of SCTP") {
+					got++
+				}
+			}
+			if got != want {
+				t.Errorf("%s on the %s datapath: %q", proto, datapath, e.Notes)
+			}
+		}
+	}
+}
+
 func TestNodes(t *testing.T) {
 	silence := func(cluster.NodeID) (alive, doubtful bool) { return false, false }
 	nodes := Nodes(snapshot(t), one, silence)

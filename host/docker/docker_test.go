@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -96,6 +97,34 @@ func TestSwarm(t *testing.T) {
 		if got, err := New("unix://" + path).Swarm(t.Context()); err != nil || got != want {
 			t.Errorf("%s: %+v, %v", said, got, err)
 		}
+	}
+}
+
+// Docker says where it keeps what it has, and that is known when it answers nothing.
+func TestKeptRoot(t *testing.T) {
+	root, note, path := t.TempDir(), filepath.Join(t.TempDir(), RootFile), filepath.Join(t.TempDir(), "d.sock")
+	if err := os.MkdirAll(filepath.Join(root, "containers", "c"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "containers", "c", "config.v2.json"), []byte(`{"ID":"c","Config":{"Labels":{"word":""}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stop := api(t, path, map[string]http.HandlerFunc{"GET /info": text(200, `{"DockerRootDir":"`+root+`"}`)})
+	for _, k := range []*Kept{NewKept(note), NewKept(note)} {
+		if err := k.Ask(t.Context(), New("unix://"+path)); err != nil {
+			t.Fatal(err)
+		}
+		if list, err := k.Containers("word"); err != nil || len(list) != 1 || list[0].ID != "c" {
+			t.Errorf("as Docker said: %v, %v", list, err)
+		}
+	}
+	stop()
+	after := NewKept(note)
+	if err := after.Ask(t.Context(), New("unix://"+path)); err == nil {
+		t.Error("nobody answers, and there is no error")
+	}
+	if list, err := after.Containers("word"); err != nil || len(list) != 1 {
+		t.Errorf("as it is noted: %v, %v", list, err)
 	}
 }
 

@@ -3,6 +3,7 @@ package docker
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,12 +11,15 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/docker/docker/client"
 )
 
 // Kept reads what Docker keeps of containers on its disk. That can be read while Docker starts, and answers nothing.
 type Kept struct {
-	root string
+	note string // the file that says where it is
 	mu   sync.Mutex
+	root string
 	has  map[string]keptFile // by path
 }
 
@@ -29,11 +33,19 @@ type keptFile struct {
 // maxKept bounds what is read of one container: Docker's own are some ten kilobytes.
 const maxKept = 16 << 20
 
-// NewKept is for Docker with this root (`docker info` says it).
-func NewKept(root string) *Kept { return &Kept{root: root, has: map[string]keptFile{}} }
+// RootFile is the note of where Docker keeps what it has, in the state directory.
+const RootFile = "docker-root"
 
-// Root is where Docker on this host keeps what it has, as far as its configuration file says it.
-func Root() string {
+// NewKept is for where Docker said last that it keeps what it has, as is noted in this file. Where it has not said it yet, its configuration
+// file does, or it is where it is by itself.
+func NewKept(note string) *Kept {
+	return &Kept{note: note, root: noted(note), has: map[string]keptFile{}}
+}
+
+func noted(note string) string {
+	if b, err := os.ReadFile(note); err == nil && filepath.IsAbs(string(b)) {
+		return string(b)
+	}
 	var config struct {
 		Root string `json:"data-root"`
 	}
@@ -41,6 +53,36 @@ func Root() string {
 		_ = json.Unmarshal(b, &config) // one that is no JSON keeps Docker from starting
 	}
 	return cmp.Or(config.Root, "/var/lib/docker")
+}
+
+// Ask asks Docker where it keeps what it has, and notes that for when it answers nothing: its command line may say it, which comes and goes.
+func (k *Kept) Ask(ctx context.Context, c *Client) error {
+	root, err := c.root(ctx)
+	if err != nil || !filepath.IsAbs(root) {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if b, err := os.ReadFile(k.note); err == nil && string(b) == root {
+		k.root = root
+		return nil
+	}
+	k.root = root
+	next := k.note + ".new"
+	if err := errors.Join(os.WriteFile(next, []byte(root), 0o600), os.Rename(next, k.note)); err != nil {
+		return fmt.Errorf("note where Docker keeps containers: %w", err)
+	}
+	return nil
+}
+
+// root asks the engine where it keeps what it has.
+func (c *Client) root(ctx context.Context) (dir string, err error) {
+	err = c.do(ctx, "ask where it keeps containers", func(ctx context.Context, cli *client.Client) error {
+		info, err := cli.Info(ctx)
+		dir = info.DockerRootDir
+		return err
+	})
+	return dir, err
 }
 
 // Containers are those with this word in what Docker keeps of them, with their labels and networks. Of a network its name is there,

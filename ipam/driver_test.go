@@ -53,6 +53,7 @@ func TestBadRequests(t *testing.T) {
 		{pool: "fe80::/64", v6: true, want: "is reserved"},
 		{pool: "ff05::/64", v6: true, want: "is reserved"},
 		{pool: "::/64", v6: true, want: "is reserved"},
+		{pool: "fd67:7261:7065:2::/64", v6: true, want: "by which hosts speak"},
 		{pool: "fd00::/64", opts: map[string]string{"prefixlen6": "65"}, v6: true, want: "contradicts"},
 		{opts: map[string]string{"prefixlen6": "47"}, v6: true, want: "does not fit into the cluster's IPv6 ranges (fd12:3456:789a::/48)"},
 		{opts: map[string]string{"prefixlen6": "120", "hostsubnetlength": "9"}, v6: true, want: "does not fit into a /120"},

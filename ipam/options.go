@@ -84,6 +84,10 @@ func parsePool(what, s string) (netip.Prefix, error) {
 	return p, nil
 }
 
+// hosts6 are the prefixes of IPv6 that are of no network: cluster.SecureRange, pipeline.HostRanges and nat.Callers. Those of IPv4 are
+// reserved by themselves.
+var hosts6 = netip.MustParsePrefix("fd67:7261:7065::/48")
+
 // checkSubnet refuses a --subnet that cannot be a network of containers.
 func checkSubnet(p netip.Prefix) error {
 	a := p.Addr()
@@ -96,6 +100,8 @@ func checkSubnet(p netip.Prefix) error {
 		return fmt.Errorf("subnet %s is of a range that nobody is assigned (RFC 4291, 2.4); choose a unique local one, such as one in fd00::/8", p)
 	case a.Is6() && v4Pages.Overlaps(p):
 		return fmt.Errorf("subnet %s is of 6to4, which has been given up (RFC 7526); choose a unique local one, such as one in fd00::/8", p)
+	case a.Is6() && hosts6.Overlaps(p):
+		return fmt.Errorf("subnet %s has addresses of %s, by which hosts speak to each other and to containers; choose another one in fd00::/8", p, hosts6)
 	case a.Is6():
 		return nil
 	case p.Bits() < minBits4 || p.Bits() > maxBits4:

@@ -82,6 +82,7 @@ type Guard struct {
 	docker []bridge
 	served []nat.Source
 
+	told       bool // what follows was said
 	exposed    []uint16
 	containers []netip.Prefix
 	gateways   []netip.Addr
@@ -219,7 +220,7 @@ func (g *Guard) Serve(sources []nat.Source) error {
 func (g *Guard) Expose(ports []uint16, containers, gateways []netip.Prefix) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.exposed, g.containers, g.gateways = slices.Clone(ports), slices.Clone(containers), nil
+	g.told, g.exposed, g.containers, g.gateways = true, slices.Clone(ports), slices.Clone(containers), nil
 	for _, p := range gateways {
 		g.gateways = append(g.gateways, p.Addr())
 	}
@@ -292,6 +293,9 @@ func (g *Guard) config() (filter.Config, error) {
 		Exposed: g.exposed, Inside: g.containers, Gateways: g.gateways,
 	}
 	ours, ranges := g.cfg.Reach.Ours(snap)
+	if !g.told { // an agent of before may have left a table, by which containers call published ports meanwhile
+		cfg.Inside, cfg.Gateways = slices.Concat(ours, ranges), gatewaysOf(snap, ours)
+	}
 	cfg.Claimed = without(ours, gateway.TakenBefore(ours, g.cfg.Underlay))
 	if g.cfg.Encrypts {
 		cfg.Encrypted, cfg.Second, cfg.Secure = link.WireGuard, link.WireGuard2, cluster.SecureRange
@@ -342,6 +346,16 @@ func (g *Guard) config() (filter.Config, error) {
 	}
 	cfg.Guests = g.guests(now, cfg.Bridges)
 	return cfg, nil
+}
+
+// gatewaysOf are the gateways' addresses in these subnets.
+func gatewaysOf(snap *cluster.Snapshot, subnets []netip.Prefix) (list []netip.Addr) {
+	for s := range cluster.All[cluster.Subnet](snap) {
+		if s.Gateway.IsValid() && slices.Contains(subnets, s.Prefix) {
+			list = append(list, s.Gateway)
+		}
+	}
+	return list
 }
 
 // none is no port.

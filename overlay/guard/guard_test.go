@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/docker"
 	"github.com/grapevine-net/grapevine/host/link/linktest"
 )
@@ -80,6 +82,39 @@ func TestIsDockers(t *testing.T) {
 		}
 		if g.IsDockers(999999) {
 			t.Error("an interface that is not there is Docker's")
+		}
+	})
+}
+
+// known is a Source and a Reach: one cluster that does not change, of whose subnets all are reached.
+type known struct{ snap *cluster.Snapshot }
+
+func (k known) Snapshot() *cluster.Snapshot { return k.snap }
+func (known) Watch() <-chan struct{}        { return nil }
+func (known) Ours(s *cluster.Snapshot) (containers, ranges []netip.Prefix) {
+	return s.Subnets(), []netip.Prefix{netip.MustParsePrefix("10.128.0.0/14")}
+}
+
+// TestKnownBeforeTold: the rules of an agent that begins know containers, and their gateways, before the overlay has told which
+// they are. A container that called a published port then would be taken for somebody from outside, and keep its own address.
+func TestKnownBeforeTold(t *testing.T) {
+	linktest.New(t).Do(func() {
+		subnet, gateway := netip.MustParsePrefix("10.7.0.0/24"), netip.MustParseAddr("10.7.0.1")
+		state := cluster.New("1111111111111111")
+		for _, b := range []cluster.Body{cluster.Network{Name: "blue", VNID: 7}, cluster.Subnet{Prefix: subnet, Network: "blue", Gateway: gateway}} {
+			if _, _, err := state.Put(b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		here := known{state.Snapshot()}
+		g := New(Config{Self: "1111111111111111", Own: []uint16{4789}, Run: t.TempDir(), Source: here, Reach: here, Open: func(*cluster.Snapshot) []netip.Prefix { return nil }})
+		cfg, err := g.config()
+		if err != nil || !slices.Contains(cfg.Inside, subnet) || len(cfg.Inside) != 2 || !slices.Equal(cfg.Gateways, []netip.Addr{gateway}) {
+			t.Errorf("before it is told: inside %v, gateways %v, %v", cfg.Inside, cfg.Gateways, err)
+		}
+		g.Expose(nil, nil, nil)
+		if cfg, err := g.config(); err != nil || len(cfg.Inside)+len(cfg.Gateways) != 0 {
+			t.Errorf("told that there are none: inside %v, gateways %v, %v", cfg.Inside, cfg.Gateways, err)
 		}
 	})
 }

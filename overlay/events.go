@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"sync"
+	"time"
 
 	"github.com/grapevine-net/grapevine/host/ovs"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
@@ -11,7 +12,8 @@ import (
 type events struct {
 	mu      sync.Mutex
 	changes []ovs.Change
-	much    bool // too much to be kept
+	much    bool      // too much to be kept
+	spoke   time.Time // when it told last of what is not its ports
 }
 
 // manyEvents bounds what is kept of the switch's words: a whole table of flows is looked at
@@ -21,6 +23,9 @@ const manyEvents = 10000
 // hear notes what the switch tells and wakes the loop.
 func (o *Overlay) hear(c ovs.Change) {
 	o.events.mu.Lock()
+	if c.What != ovs.Ports {
+		o.events.spoke = time.Now()
+	}
 	if o.events.much = o.events.much || len(o.events.changes) == manyEvents; o.events.much {
 		o.events.changes = nil
 	} else {
@@ -42,6 +47,17 @@ func (e *events) take() []ovs.Change {
 	e.changes, e.much = nil, false
 	return changes
 }
+
+// silent reports whether the switch has told of no flow since some time before a moment, and that it began to tell sooner than that:
+// what was read at that moment is as it was then.
+func (e *events) silent(since time.Time) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.spoke.IsZero() && since.Sub(e.spoke) > listening
+}
+
+// listening is how long the switch may take to begin to tell, once it was asked to.
+const listening = 5 * time.Second
 
 // judge says what the switch's words are a reason for. That it has flows that it should
 // have, and others no more, is the echo of our own changes, and no reason to read all of

@@ -245,6 +245,7 @@ func poke(c chan struct{}) {
 
 const (
 	slowTimer = 30 * time.Second       // everything is looked at, whatever happens
+	reread    = 10 * slowTimer         // all flows are read, though the switch tells of none
 	calm      = 50 * time.Millisecond  // changes of the snapshot within are taken together
 	retryMin  = 20 * time.Millisecond  // after a failure
 	retryMax  = 250 * time.Millisecond // and while it goes on
@@ -257,7 +258,7 @@ const (
 // loop runs passes. A failed pass is repeated soon: whole within two seconds of the
 // switch being back, by whatever it was lost.
 func (o *Overlay) loop(ctx context.Context) error {
-	r := &reconciler{cfg: o.cfg, log: o.log, behind: o.cfg.CaughtUp != nil, tracks: o.tracks, told: o.told, crowds: o.crowding.crowds}
+	r := &reconciler{cfg: o.cfg, log: o.log, behind: o.cfg.CaughtUp != nil, tracks: o.tracks, told: o.told, crowds: o.crowding.crowds, silent: o.events.silent}
 	if err := r.planAnew(); err != nil {
 		return err
 	}

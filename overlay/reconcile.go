@@ -35,7 +35,9 @@ type reconciler struct {
 	// endpoints, of which no flow speaks.
 	plans    plans
 	compiler pipeline.Compiler
-	flows    []pipeline.Flow // that are in place
+	flows    []pipeline.Flow            // that are in place
+	read     time.Time                  // when they were read last
+	silent   func(since time.Time) bool // events.silent; nil: nobody listens
 
 	deferred bool // ports wait for InPlace (Config.Settled)
 
@@ -159,7 +161,7 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 		return err
 	}
 	have := r.flows
-	if why >= theirs {
+	if why >= theirs && !r.sure(why) {
 		if have, err = r.dump(ctx); err != nil {
 			return err
 		}
@@ -316,7 +318,14 @@ func (r *reconciler) setVTEPs(ctx context.Context, vteps map[uint32]netip.Addr, 
 	return nil
 }
 
+// sure reports whether the flows are as they were when they were read last, as is nearly always so when everything is looked at. To
+// read them is a process each time, of what an agent at rest takes a sixteenth.
+func (r *reconciler) sure(why reason) bool {
+	return why == everything && r.known && r.silent != nil && r.silent(r.read) && time.Since(r.read) < reread
+}
+
 func (r *reconciler) dump(ctx context.Context) ([]pipeline.Flow, error) {
+	r.read = time.Now()
 	flows, err := r.cfg.Bridge.DumpFlows(ctx)
 	if err != nil {
 		return nil, err

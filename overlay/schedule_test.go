@@ -78,3 +78,25 @@ func TestAgenda(t *testing.T) {
 		})
 	}
 }
+
+// TestSilent: flows that were read a while after the switch began to tell are as they were, until it tells of one.
+func TestSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &Overlay{event: make(chan struct{}, 1)}
+		silent := func(want bool, when string) {
+			t.Helper()
+			if o.events.silent(time.Now()) != want {
+				t.Errorf("%s: silent is not %t", when, want)
+			}
+		}
+		silent(false, "nobody listens yet")
+		o.hear(ovs.Change{})
+		silent(false, "it has just begun to tell")
+		time.Sleep(listening + 1)
+		silent(true, "it tells of nothing")
+		o.hear(ovs.Change{What: ovs.Ports})
+		silent(true, "it told of ports")
+		o.hear(ovs.Change{What: ovs.FlowSet})
+		silent(false, "it told of a flow")
+	})
+}

@@ -45,12 +45,12 @@ func ProgramsBehind(index int) (string, error) { return programs(index, ebpf.Att
 
 // ProgramsAt names a program of others at what arrives at an interface, of tcx or XDP. "": there is none.
 func ProgramsAt(index int) (string, error) {
-	l, err := netlink.LinkByIndex(index)
+	l, err := fewOf(index, "")
 	if err != nil {
-		return "", fmt.Errorf("programs of interface %d: %w", index, mapErr(err))
+		return "", fmt.Errorf("programs of %w", err)
 	}
-	if xdp := l.Attrs().Xdp; xdp != nil && xdp.Attached {
-		return fmt.Sprintf("the XDP program %d", xdp.ProgId), nil
+	if program, attached := l.xdp(); attached {
+		return fmt.Sprintf("the XDP program %d", program), nil
 	}
 	return programs(index, ebpf.AttachTCXIngress, "")
 }

@@ -18,12 +18,12 @@ var switched = []string{"tuntap", "tun", "openvswitch"}
 
 // Stranger is a StrangerError if the interface called name is none that Open vSwitch makes. That there is none is no error.
 func Stranger(name string) error {
-	l, err := Get(name)
+	l, err := fewOf(0, name)
 	if errors.Is(err, ErrNotFound) {
 		return nil
 	}
-	if err == nil && !slices.Contains(switched, l.Kind) {
-		return &StrangerError{Name: name, Kind: l.Kind}
+	if err == nil && !slices.Contains(switched, l.kind()) {
+		return &StrangerError{Name: name, Kind: l.kind()}
 	}
 	return err
 }

@@ -2,10 +2,12 @@ package nat
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 	"unsafe"
 
 	"github.com/coreos/go-iptables/iptables"
@@ -31,6 +33,39 @@ func realPath(f iptables.Protocol) string {
 		return ""
 	}
 	return path
+}
+
+// found is where a command was found in PATH, and which file that was.
+type found struct {
+	in   string // PATH
+	path string
+	file os.FileInfo
+	when time.Time
+}
+
+// findAgain is after how long PATH is gone through again: one in a folder before may have come.
+const findAgain = 30 * time.Second
+
+func find(f iptables.Protocol) (is found) {
+	path, err := exec.LookPath(command(f))
+	if err != nil {
+		return found{}
+	}
+	file, err := os.Stat(path)
+	if err != nil {
+		return found{}
+	}
+	return found{os.Getenv("PATH"), path, file, time.Now()}
+}
+
+// there reports whether the command is the same program as when it was found: choosing another framework changes what its links lead
+// to. It is asked every two seconds, and going through PATH is a dozen system calls.
+func (f found) there() bool {
+	if f.file == nil || f.in != os.Getenv("PATH") || time.Since(f.when) > findAgain {
+		return false
+	}
+	file, err := os.Stat(f.path)
+	return err == nil && os.SameFile(file, f.file)
 }
 
 func installed(f iptables.Protocol) bool {

@@ -81,6 +81,7 @@ type NAT struct {
 	elsewhere map[iptables.Protocol]bool
 	open      map[iptables.Protocol]*iptables.IPTables
 	real      map[iptables.Protocol]string // the programs of open
+	found     map[iptables.Protocol]found  // where they were found
 	left      bool                         // nothing that is to go is left in the other framework
 	here      map[netip.Addr]bool          // this host's addresses; nil: nobody wants to know
 	absent    atomic.Pointer[[]netip.Addr] // see Absent
@@ -97,6 +98,7 @@ func New() *NAT {
 		forbidden: make(map[iptables.Protocol]bool),
 		elsewhere: make(map[iptables.Protocol]bool),
 		real:      make(map[iptables.Protocol]string),
+		found:     make(map[iptables.Protocol]found),
 		open:      make(map[iptables.Protocol]*iptables.IPTables),
 		modes:     make(map[iptables.Protocol]backend),
 		glance:    2 * time.Second,
@@ -273,7 +275,11 @@ var everything = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustPa
 var errNoIPTables = errors.New("iptables is not installed: install the package iptables")
 
 func (n *NAT) tables(f iptables.Protocol) (*iptables.IPTables, error) {
+	if ipt := n.open[f]; ipt != nil && n.found[f].there() {
+		return ipt, nil
+	}
 	real := realPath(f)
+	n.found[f] = find(f)
 	if ipt := n.open[f]; ipt != nil && real == n.real[f] {
 		return ipt, nil
 	}

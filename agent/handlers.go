@@ -57,6 +57,8 @@ func (a *Agent) handlers() api.Handlers {
 		FastPath:     a.plane.SwitchFastPath,
 		Policies:     policing{a}.list,
 		Apply:        policies.Apply,
+		Signing:      policies.Signing,
+		ApplySigned:  policies.ApplySigned,
 		Try:          policies.Try,
 		Allow:        policies.Allow,
 		Learn:        policies.Learn,

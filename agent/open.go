@@ -228,7 +228,7 @@ func (a *Agent) node(snap *cluster.Snapshot) cluster.Node {
 		Enforces: policing{a}.enforces(snap), Reaches: a.reached.Reaches(snap), Hellos: watch.HellosVersion, HelloRun: a.helloRun, Realms: true, Bind: behindNAT(a.cfg, a.underlay.Addr),
 	}
 	n.KnowsEncrypted, n.Edge, n.Encap = true, a.cfg.Edge(), a.cfg.Encapsulation().Mark()
-	n.HoldsIPv6, n.LabelEgress = true, true
+	n.HoldsIPv6, n.LabelEgress, n.PolicyKeys = true, true, cluster.KeyPrints(cluster.PoliciesOf(snap).Keys())
 	if a.ike != nil {
 		n.IPsec = a.ike.Public()
 	}

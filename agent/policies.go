@@ -51,7 +51,7 @@ func (p policing) enforces(snap *cluster.Snapshot) uint8 {
 	can, lacks := p.agent.plane.Overlay().Enforces(past())
 	switch {
 	case can:
-		return cluster.EnforcesV3
+		return cluster.EnforcesV4
 	case lacks != "":
 		return 0
 	}

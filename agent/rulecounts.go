@@ -93,7 +93,7 @@ func (p policing) list(ctx context.Context) (api.Policies, error) {
 		} else {
 			n.WouldDeny = 0
 		}
-		if there {
+		if there && one.Mode != api.ModeIgnored {
 			all.Policies[i].Counted = &n
 		}
 	}

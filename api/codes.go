@@ -110,6 +110,7 @@ const (
 	ConnectionsFull    Code = "connections-full"
 	PolicyUnread       Code = "policy-unread"
 	PolicyLost         Code = "policy-lost"
+	PolicyKeysDiffer   Code = "policy-keys-differ"
 	NetworksApart      Code = "networks-apart"
 	NetworkWordLost    Code = "network-word-lost"
 	NamesFull          Code = "names-full"
@@ -204,6 +205,7 @@ var Kinds = []Kind{
 	{ConnectionsFull, Fault, "containers that policies are about have as many connections as this host has room for: some, or all of them, begin no more", "find out who opens so many: `grapevine traffic`; more room: `sysctl net.netfilter.nf_conntrack_max`, of which half is for these"},
 	{PolicyUnread, Fault, "this host does not understand a part of a policy, of a newer agent, or a label of a container, and denies it", "upgrade this host's agent, or mend the label"},
 	{PolicyLost, Warning, "of two edits of a policy on two hosts at the same time one was lost", "`grapevine policy get` shows both: apply what it is to be"},
+	{PolicyKeysDiffer, Warning, "hosts go by different keys for policies, and so may not enforce the same", "set GRAPEVINE_POLICY_KEYS to the same on every host"},
 	{NetworksApart, Fault, "a host of an older agent keeps networks apart that are one (`grapevine network join`)", "upgrade its agent"},
 	{NetworkWordLost, Warning, "two hosts said at the same time what a network is one with, and one of the two was lost", "say again what it is to be: `grapevine network join`, `isolate` or `global`"},
 	{NamesFull, Warning, "a container that reaches others by name has as many addresses open as it may, or asks for new ones too fast: new names fail there", "find out what it asks for (`grapevine capture NAME --port 53`); one that needs so many is to have prefixes, or `internet`"},

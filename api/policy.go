@@ -27,7 +27,11 @@ type Policy struct {
 	Text    string `json:"text"`   // YAML
 	Author  string `json:"author"` // the host where it was applied
 	Version uint64 `json:"version"`
-	// Mode is ModeTry of a policy that is only tried; one of the same name may be in force beside it.
+	// Signer is the fingerprint of the operator's key with which it was signed, and Serial the number that its signer gave it.
+	Signer string `json:"signer,omitempty"`
+	Serial uint64 `json:"serial,omitempty"`
+	// Mode is ModeTry of a policy that is only tried, and ModeIgnored of one that the agent's host does not enforce, as Notes
+	// say; one of the same name may be in force beside it.
 	Mode string `json:"mode"`
 	// Selects is how many endpoints it is about, and MaySelect how many of unknown labels it may be about.
 	Selects   int `json:"selects"`
@@ -44,6 +48,7 @@ type Policy struct {
 const (
 	ModeEnforce = "enforce"
 	ModeTry     = "try"
+	ModeIgnored = "ignored"
 )
 
 // LostEdit is an edit of a policy that was lost to one made at the same time. Without a Text it was a deletion.
@@ -346,6 +351,8 @@ var _ = resource(Handlers.addPolicy, func(h Handlers, to *Handlers) {
 })
 
 func (h Handlers) addPolicy(mux *routes) {
+	post(mux, "/v1/policies/signing", h.Signing)
+	post(mux, "/v1/policies/signed", h.ApplySigned)
 	mux.handle("GET /v1/policies/learn", func(w http.ResponseWriter, r *http.Request) {
 		if h.Learn == nil {
 			mux.none(w, r)

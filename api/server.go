@@ -52,6 +52,8 @@ type Handlers struct {
 	FastPath     func(context.Context, FastPathRequest) (Done, error)
 	Policies     func(context.Context) (Policies, error)
 	Apply        func(context.Context, ApplyRequest) (Done, error)
+	Signing      func(context.Context, SigningRequest) (Signing, error)
+	ApplySigned  func(context.Context, SignedRequest) (Done, error)
 	Try          func(context.Context, ApplyRequest) (Trial, error)
 	Allow        func(context.Context, AllowRequest) (Done, error)
 	Learn        func(ctx context.Context, network string) (Learned, error)

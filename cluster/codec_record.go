@@ -9,7 +9,7 @@ import (
 )
 
 // opaque is the body of a kind that this agent does not know: a newer agent
-// wrote it. It is kept and passed on.
+// wrote it. It is kept and passed on. So is what says that it is signed, and is not (decodeSigned).
 type opaque struct {
 	key Key
 	raw []byte
@@ -20,7 +20,7 @@ func (o opaque) Key() Key { return o.key }
 func (opaque) speaker() NodeID { return "" }
 
 func (o opaque) validate() error {
-	if o.key.Kind.known() {
+	if o.key.Kind.known() && o.key.Kind != KindSignedPolicy { // decodeSigned
 		return fmt.Errorf("body is missing")
 	}
 	return nil

@@ -28,7 +28,7 @@ func drawBody(t *rapid.T) Body {
 	texts := rapid.MapOfN(text, rapid.String(), 0, 3)
 	host := id(rapid.IntRange(0, 9).Draw(t, "host"))
 	name := text.Draw(t, "name")
-	switch rapid.SampledFrom([]Kind{KindNode, KindNetwork, KindSubnet, KindEndpoint, KindUse, KindClaim, KindPolicy, KindService, KindAddresses, KindRealm, KindEgress, KindEgressHolder, KindListen, KindTrial, KindLabelEgress, KindBare}).Draw(t, "kind") {
+	switch rapid.SampledFrom([]Kind{KindNode, KindNetwork, KindSubnet, KindEndpoint, KindUse, KindClaim, KindPolicy, KindService, KindAddresses, KindRealm, KindEgress, KindEgressHolder, KindListen, KindTrial, KindLabelEgress, KindBare, KindSignedPolicy}).Draw(t, "kind") {
 	case KindNode:
 		gossip := netip.AddrPortFrom(addr("gossip"), rapid.Uint16().Draw(t, "port"))
 		return Node{ID: host, Name: name, VTEP: addr("vtep"), Gossip: gossip, VXLANPort: 4789, MTU: 1500, Agent: "v1", Datapath: "kernel"}
@@ -62,6 +62,8 @@ func drawBody(t *rapid.T) Body {
 		return r
 	case KindPolicy:
 		return Policy{Scope: ScopeNetwork, Network: "blue", Name: strings.ReplaceAll(name, "/", "-"), Text: "kind: " + name, Author: "host1", Base: []Edit{{Counter: 5, Node: host}}}
+	case KindSignedPolicy:
+		return signed(operator(1), strings.ReplaceAll(name, "/", "-"), rapid.Uint64Range(1, MaxSerial).Draw(t, "serial"), rapid.SampledFrom([]string{"", "kind: " + name}).Draw(t, "text"))
 	case KindTrial:
 		return Trial{Scope: ScopeNetwork, Network: "blue", Name: strings.ReplaceAll(name, "/", "-"), Text: "kind: " + name, Author: "host1"}
 	case KindEgress:

@@ -23,6 +23,8 @@ var (
 	ErrOwned = errors.New("claim by another host on numbers that this host owns")
 	// ErrCounter: the version is so far ahead that no honest clock got there.
 	ErrCounter = errors.New("version counter out of reach")
+	// ErrSerial: a signed policy of the same key is there, of this serial or a higher one.
+	ErrSerial = errors.New("a later one is signed already")
 	// ErrForgotten: the host was forgotten or has left; that is final.
 	ErrForgotten = errors.New("host was forgotten by the cluster")
 )

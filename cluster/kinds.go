@@ -29,6 +29,8 @@ const (
 	KindTrial        Kind = 15 // one per scope, network and name, many writers
 	KindLabelEgress  Kind = 16 // one per name, many writers
 	KindBare         Kind = 17 // one per host, written by that host
+	// KindSignedPolicy is one per scope, network, name and operator's key, many writers.
+	KindSignedPolicy Kind = 18
 )
 
 // kinds say of each kind what the records of that kind have in common. A new kind is a row here, its number above, and
@@ -62,6 +64,8 @@ var kinds = [...]struct {
 	KindTrial:        {name: "trial", decode: decodeAs[Trial], lasting: true},
 	KindLabelEgress:  {name: "egress by label", decode: decodeAs[LabelEgress], lasting: true, urgent: true},
 	KindBare:         {name: "bare", decode: decodeAs[Bare]},
+	// Its tombstones may go: they take nothing away (signedOrder).
+	KindSignedPolicy: {name: "signed policy", decode: decodeAs[SignedPolicy], urgent: true, descends: true},
 }
 
 // known reports whether this agent knows what records of a kind say.
@@ -83,7 +87,7 @@ func (k Kind) String() string {
 }
 
 // Key identifies a record. ID is the node ID, network name, prefix, endpoint
-// ID, "network/host", block, "scope/network/name", "network/name", a node ID, a network name, a name, "endpoint/host", "scope/network/name", a name or a node ID, by kind.
+// ID, "network/host", block, "scope/network/name", "network/name", a node ID, a network name, a name, "endpoint/host", "scope/network/name", a name, a node ID or "scope/network/name/key", by kind.
 type Key struct {
 	Kind Kind
 	ID   string
@@ -93,7 +97,7 @@ type Key struct {
 func (k Key) String() string { return fmt.Sprintf("%s %.80q", k.Kind, k.ID) }
 
 // Body is the content of a live record: Node, Network, Subnet, Endpoint, Use,
-// Claim, Policy, Service, Addresses, Realm, Egress, EgressHolder, Listen, Trial, LabelEgress or Bare, by value. The numbers in the field tags are wire format: append only.
+// Claim, Policy, Service, Addresses, Realm, Egress, EgressHolder, Listen, Trial, LabelEgress, Bare or SignedPolicy, by value. The numbers in the field tags are wire format: append only.
 type Body interface {
 	Key() Key
 	// validate returns nil if it keeps to the limits of this package and makes sense by itself.
@@ -133,9 +137,13 @@ func (r *Record) decodeBody(raw []byte) (err error) {
 		r.Body = opaque{r.Key, bytes.Clone(raw)}
 		return nil
 	}
-	r.Body, err = kinds[r.Key.Kind].decode(raw)
-	if err != nil {
+	if r.Key.Kind == KindSignedPolicy {
+		r.Body = decodeSigned(r.Key, raw)
+	} else if r.Body, err = kinds[r.Key.Kind].decode(raw); err != nil {
 		return err
+	}
+	if _, kept := r.Body.(opaque); kept {
+		return nil
 	}
 	r.Key = r.Body.Key()
 	again := buffers.Get().(*bytes.Buffer)

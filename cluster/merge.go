@@ -47,7 +47,11 @@ func (s *State) noteLost(r *Record, isNew bool) {
 	if isNew {
 		winner, loser = r, old
 	}
-	if l, is := lost(winner, loser); is {
+	descent := lost
+	if r.Key.Kind == KindSignedPolicy {
+		descent = lostSigned
+	}
+	if l, is := descent(winner, loser); is {
 		s.lost = append(s.lost, l)
 	}
 }
@@ -175,6 +179,11 @@ func (s *State) supersedes(r *Record) bool {
 	}
 	if foreignTo(old, r) {
 		return true
+	}
+	if r.Key.Kind == KindSignedPolicy {
+		if order := signedOrder(r, old); order != 0 {
+			return order > 0
+		}
 	}
 	if order := r.Version.Compare(old.Version); order != 0 {
 		return order > 0

@@ -38,7 +38,7 @@ type Node struct {
 	// Bind is the host's own address, where what is sent to VTEP and Gossip arrives, if it is another
 	// one, as behind NAT. Who reaches it without NAT must not send there in a host's name.
 	Bind netip.Addr `cbor:"16,keyasint,omitzero"`
-	// Enforces is up to which level the host enforces policies: 0, none; EnforcesV1 to EnforcesV3.
+	// Enforces is up to which level the host enforces policies: 0, none; EnforcesV1 to EnforcesV4.
 	Enforces uint8 `cbor:"17,keyasint,omitempty"`
 	// HelloRun is a random number of this run of the agent: hellos from it and to it are sealed with that, so
 	// that those of an earlier one are none.
@@ -72,15 +72,18 @@ type Node struct {
 	IPsec []byte `cbor:"30,keyasint,omitempty"`
 	// KeyProof shows that the host has SecureKey's private half (wireguard.Key.Prove, of ID). Empty: an older agent.
 	KeyProof []byte `cbor:"33,keyasint,omitempty"`
+	// PolicyKeys are of the operators' keys by which the host goes (KeyPrints). Empty: it enforces policies whoever wrote them.
+	PolicyKeys []byte `cbor:"34,keyasint,omitempty"`
 }
 
 // The levels. A host of EnforcesV1 enforces NetworkPolicy and ClusterNetworkPolicy, open connections included; one of
 // EnforcesV2 what networks' option isolate and containers' labels say as well; one of EnforcesV3 EgressNetworkPolicy, which
-// the others take for one that isolates the network.
+// the others take for one that isolates the network; one of EnforcesV4 what operators have signed.
 const (
 	EnforcesV1 = 1
 	EnforcesV2 = 2
 	EnforcesV3 = 3
+	EnforcesV4 = 4
 )
 
 // Reach is something that a host reaches by itself: a LAN, a route, a network of Docker.
@@ -123,6 +126,7 @@ func (n Node) validate() error {
 		reaches(n.Reaches),
 		n.validateWireGuard(),
 		n.validateIPsec(),
+		prints(n.PolicyKeys),
 	)
 }
 

@@ -27,6 +27,7 @@ type Snapshot struct {
 	ring               *ring.Ring
 	rev                uint64
 	changes            *change // the newest
+	goesBy             []PublicKey
 
 	digestOnce  sync.Once
 	digest      Digest
@@ -58,7 +59,7 @@ func newTrees() *Snapshot {
 func (s *Snapshot) clone() *Snapshot {
 	return &Snapshot{
 		byKey: s.byKey.Clone(), byWriter: s.byWriter.Clone(), live: s.live.Clone(), liveByWriter: s.liveByWriter.Clone(), marks: s.marks.Clone(), early: s.early,
-		ring: s.ring.Clone(), rev: s.rev, changes: s.changes,
+		ring: s.ring.Clone(), rev: s.rev, changes: s.changes, goesBy: s.goesBy,
 	}
 }
 

@@ -17,7 +17,7 @@ const reach = 1 << 40
 //
 //   - of two records with one key, the one of the higher version stays; if both
 //     are the same version, which no correct host writes, the one that is larger
-//     in its wire form;
+//     in its wire form; but of what operators sign, what they have signed last (signedOrder);
 //   - a claim also removes older claims inside its block (package ring), and the
 //     ring of a State has exactly its claim records;
 //   - the tombstone of a Node stays whatever comes: a host that was forgotten or
@@ -117,6 +117,9 @@ func (s *State) Put(b Body) (rec Record, written bool, err error) {
 	if err == nil {
 		err = r.validate()
 	}
+	if _, unsigned := r.Body.(opaque); unsigned && err == nil {
+		err = b.validate() // decodeSigned
+	}
 	if err != nil {
 		return Record{}, false, fmt.Errorf("write %s: %w: %w", b.Key(), ErrMalformed, err)
 	}
@@ -135,6 +138,9 @@ func (s *State) Put(b Body) (rec Record, written bool, err error) {
 		r.proofs = s.proofs(c)
 	}
 	s.signing.sign(&r)
+	if r.Key.Kind == KindSignedPolicy && !s.supersedes(&r) {
+		return Record{}, false, fmt.Errorf("write %s: %w", r.Key, ErrSerial)
+	}
 	s.write(&r)
 	return r, true, nil
 }
@@ -142,11 +148,12 @@ func (s *State) Put(b Body) (rec Record, written bool, err error) {
 // Delete writes a tombstone with the next version of this host. It returns false
 // if there is no live record with the key, unless it is a Node, which may be
 // forgotten unseen, or if it is a claim: numbers cannot be deleted, only given
-// away. Others believe it of an endpoint or use of another host only if they have
+// away; nor can what an operator has signed, but by signing that. Others believe it of an endpoint or use of another host only if they have
 // that host's Node tombstone: write that one first.
 func (s *State) Delete(k Key, now time.Time) (Record, bool) {
 	old, ok := s.cur.Record(k)
-	if !ok && k.Kind != KindNode || old.Deleted != 0 || k.Kind == KindClaim {
+	_, signed := old.Body.(SignedPolicy)
+	if !ok && k.Kind != KindNode || old.Deleted != 0 || k.Kind == KindClaim || signed {
 		return Record{}, false
 	}
 	r := Record{Key: k, Version: Version{s.clock + 1, s.self}, Prev: s.cur.Mark(s.self), Deleted: max(1, now.Unix())}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/encap"
+	"github.com/grapevine-net/grapevine/sshkey"
 )
 
 // DefaultFile is the configuration file that is read if no other one is named;
@@ -100,6 +101,8 @@ type Config struct {
 	BGP          []Router
 	BGPNetworks  []string
 	BGPAddresses []netip.Addr
+	// PolicyKeys are the public keys of the operators whose policies this host enforces, and no others; empty: anybody's.
+	PolicyKeys []sshkey.Key
 	// LogLevel is debug, info, warn or error.
 	LogLevel string
 

@@ -237,6 +237,12 @@ var Table = []Setting{
 		set:  setBGPAddresses,
 	},
 	{
+		Name: "policy-keys",
+		Doc: "Public keys (Ed25519) of who may change policies, as in OpenSSH's `.pub` files, with commas between: `ssh-ed25519 AAAA...`. This host then enforces what these keys have signed (`grapevine policy apply --key`), " +
+			"and no other policy (docs/use/policy.md#only-these-keys-change-policies). Set the same on every host. Empty: whatever any host's root applies.",
+		set: setPolicyKeys,
+	},
+	{
 		Name: "log-level", Default: "info",
 		Doc: "Least severe messages to log: `debug`, `info`, `warn` or `error`.",
 		set: oneOf(func(c *Config) *string { return &c.LogLevel }, "debug", "info", "warn", "error"),

@@ -116,7 +116,7 @@ func asked(snap *cluster.Snapshot) bool {
 			return true
 		}
 	}
-	for range cluster.All[cluster.Policy](snap) {
+	for range cluster.PoliciesOf(snap).InForce() {
 		return true
 	}
 	for range cluster.All[cluster.LabelEgress](snap) {

@@ -151,7 +151,7 @@ func (m *Member) Open(to Host) (err error) {
 	if m.db, err = store.Open(filepath.Join(m.cfg.State, stateFile)); err != nil {
 		return err
 	}
-	if m.replica, err = replica.Open(m.db, m.Self(), replica.Signed(m.id.Private()), replica.Judged(m.Forgetter.mayForget, m.Forgetter.promisedAway), replica.Gated(m.Quarantine.gate)); err != nil {
+	if m.replica, err = replica.Open(m.db, m.Self(), replica.Signed(m.id.Private()), replica.Judged(m.Forgetter.mayForget, m.Forgetter.promisedAway), replica.Gated(m.Quarantine.gate), replica.GoingBy(policyKeys(m.cfg.Config))); err != nil {
 		return err
 	}
 	for _, step := range []func() error{m.behind, m.Joiner.resumeSeed, m.Joiner.seedAlone, m.openGossip, m.openIPAM} {
@@ -160,6 +160,13 @@ func (m *Member) Open(to Host) (err error) {
 		}
 	}
 	return nil
+}
+
+func policyKeys(c config.Config) (keys []cluster.PublicKey) {
+	for _, k := range c.PolicyKeys {
+		keys = append(keys, k)
+	}
+	return keys
 }
 
 // Close lets go of what Identify and Open took, in the reverse order.

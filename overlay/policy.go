@@ -194,7 +194,7 @@ func anyPolicy(snap *cluster.Snapshot) bool {
 			return true
 		}
 	}
-	for range cluster.All[cluster.Policy](snap) {
+	for range cluster.PoliciesOf(snap).InForce() {
 		return true
 	}
 	for e := range cluster.All[cluster.Endpoint](snap) {

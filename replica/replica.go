@@ -115,6 +115,14 @@ func Gated(f func() error) Option {
 	}
 }
 
+// GoingBy says by which operators' keys this host goes (cluster.State.GoBy).
+func GoingBy(keys []cluster.PublicKey) Option {
+	return func(r *Replica) error {
+		r.state.GoBy(keys)
+		return nil
+	}
+}
+
 // Aged replaces the age of the state file, by which tombstones expire, in simulations.
 func Aged(age func() time.Duration) Option {
 	return func(r *Replica) error {

@@ -15,7 +15,7 @@ import (
 
 // Logs reports whether a policy may want verdicts logged, or is only tried. It reads none of them, since it is asked at each change.
 func Logs(s *cluster.Snapshot) bool {
-	for p := range cluster.All[cluster.Policy](s) {
+	for _, p := range cluster.PoliciesOf(s).InForce() {
 		if strings.Contains(p.Text, k8s.LogAnnotation) {
 			return true
 		}

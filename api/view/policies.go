@@ -1,6 +1,7 @@
 package view
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"net/netip"
@@ -12,6 +13,7 @@ import (
 	"github.com/grapevine-net/grapevine/policy"
 	"github.com/grapevine-net/grapevine/policy/answers"
 	"github.com/grapevine-net/grapevine/policy/worlds"
+	"github.com/grapevine-net/grapevine/sshkey"
 )
 
 // Policies lists the policies by network and name, those of the cluster last. self is the host that is asked.
@@ -26,9 +28,14 @@ func Policies(s *cluster.Snapshot, self cluster.NodeID) api.Policies {
 	for _, p := range w.Policies[:len(w.Records)] {
 		read[worlds.KeyOf(p.Key)] = p
 	}
+	signed := signatures(s)
 	for _, rec := range w.Records {
 		p, _ := rec.Body.(cluster.Policy)
 		one := api.Policy{Kind: kindOf(p), Network: p.Network, Name: worlds.NameOf(p), Text: p.Text, Author: p.Author, Version: rec.Version.Counter, Mode: api.ModeEnforce}
+		if by := signed[rec.Key]; by != nil {
+			one.Signer, one.Serial = sshkey.Fingerprint(sshkey.Key(by.Signer)), by.Serial
+			one.Notes = append(one.Notes, fmt.Sprintf("signed by %s, serial %d", one.Signer, one.Serial))
+		}
 		subject := read[rec.Key].Subject
 		if one.Kind == policy.EgressNetworkPolicy.String() { // of which there are two, by labels
 			subject = policy.Set{Network: p.Network}
@@ -44,6 +51,7 @@ func Policies(s *cluster.Snapshot, self cluster.NodeID) api.Policies {
 		out.Policies = append(out.Policies, one)
 	}
 	out.Policies = append(out.Policies, tryPolicies(s, self)...)
+	out.Policies = append(out.Policies, ignored(s)...)
 	slices.SortFunc(out.Policies, func(a, b api.Policy) int {
 		return cmp.Or(strings.Compare(b.Kind, a.Kind), strings.Compare(a.Network, b.Network), strings.Compare(a.Name, b.Name), strings.Compare(a.Mode, b.Mode))
 	})
@@ -53,6 +61,43 @@ func Policies(s *cluster.Snapshot, self cluster.NodeID) api.Policies {
 	return out
 }
 
+// signatures are what operators signed that is in force here, by the key that the policy would have without a signature.
+func signatures(s *cluster.Snapshot) map[cluster.Key]*cluster.SignedPolicy {
+	by := map[cluster.Key]*cluster.SignedPolicy{}
+	for _, one := range cluster.PoliciesOf(s).All() {
+		if one.Signed != nil && one.Force == cluster.InForce {
+			by[one.Policy.Key()] = one.Signed
+		}
+	}
+	return by
+}
+
+// ignored are the policies that this host does not enforce, with why.
+func ignored(s *cluster.Snapshot) (list []api.Policy) {
+	for _, st := range cluster.PoliciesOf(s).All() {
+		p := st.Policy
+		if st.Force == cluster.InForce || p.Text == "" {
+			continue
+		}
+		one := api.Policy{Kind: kindOf(p), Network: p.Network, Name: worlds.NameOf(p), Text: p.Text, Author: p.Author, Version: st.Record.Version.Counter, Mode: api.ModeIgnored}
+		if st.Signed != nil {
+			one.Signer, one.Serial = sshkey.Fingerprint(sshkey.Key(st.Signed.Signer)), st.Signed.Serial
+		}
+		switch st.Force {
+		case cluster.Unsigned:
+			one.Notes = []string{"not enforced here: no key of GRAPEVINE_POLICY_KEYS has signed it"}
+		case cluster.ForeignKey:
+			one.Notes = []string{fmt.Sprintf("not enforced here: signed by %s, a key that this host does not go by", one.Signer)}
+		case cluster.Replaced:
+			one.Notes = []string{fmt.Sprintf("not enforced here: signed by %s, serial %d, and later by another key", one.Signer, one.Serial)}
+		case cluster.Covered:
+			one.Notes = []string{"not enforced here: a signed one of this name is in force"}
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
 // PolicyName is a policy as commands name it.
 func PolicyName(p cluster.Policy) string {
 	return api.Policy{Network: p.Network, Name: worlds.NameOf(p)}.String()
@@ -60,7 +105,7 @@ func PolicyName(p cluster.Policy) string {
 
 // PolicyNames are all policies as commands name them, each once.
 func PolicyNames(s *cluster.Snapshot) (names []string) {
-	for p := range cluster.All[cluster.Policy](s) {
+	for _, p := range cluster.PoliciesOf(s).InForce() {
 		names = append(names, PolicyName(p))
 	}
 	for t := range cluster.All[cluster.Trial](s) {
@@ -70,7 +115,9 @@ func PolicyNames(s *cluster.Snapshot) (names []string) {
 	return slices.Compact(names)
 }
 
-// kindOf is the kind of a policy as YAML has it.
+// PolicyKind is the kind of a policy as YAML has it.
+func PolicyKind(p cluster.Policy) string { return kindOf(p) }
+
 func kindOf(p cluster.Policy) string {
 	switch {
 	case p.Scope == cluster.ScopeNetwork && p.Name == cluster.EgressPolicyName:
@@ -133,6 +180,11 @@ func Explain(s *cluster.Snapshot, self cluster.NodeID, told []policy.Answer, r a
 	}
 	if proto == policy.SCTP && len(w.Policies) > 0 {
 		out.Notes = append(out.Notes, sctp(s, from, to)...)
+	}
+	for _, end := range []place{from, to} {
+		if n, known := cluster.Get[cluster.Node](s, string(end.host)); end.ID != "" && known && end.host != self && !bytes.Equal(n.PolicyKeys, cluster.KeyPrints(cluster.PoliciesOf(s).Keys())) {
+			out.Notes = append(out.Notes, "host "+n.Name+" goes by other keys for policies than this host, and may not enforce the same at "+end.name())
+		}
 	}
 	names := w.NamesOf(from.ID)
 	if len(names) > 0 && to.ID == "" && from.host == self {

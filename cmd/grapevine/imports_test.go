@@ -18,17 +18,17 @@ var mayImport = map[string]string{
 		"api api/view api/words clients/edit clients/sandbox cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems gossip " +
 		"host/capability host/docker host/installed host/link host/nat host/ovs host/plugin host/resolved host/socket host/store ipam membership membership/backup " +
 		"membership/identity observe/audit observe/capture observe/frames observe/ipfix observe/rulecount observe/mirror observe/trace observe/trace/lead observe/traffic host/packets observe/metrics overlay/counter overlay/walk overlay/gateway overlay/guard overlay/ike overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit pulse reach/follow realm replica trim",
-	"cmd/grapevine":          "agent api api/words config encap host/door host/plugin host/store host/wireguard leisure membership/backup observe/drops observe/frames observe/pcapng ui ui/needs",
+	"cmd/grapevine":          "agent api api/words config encap host/door host/plugin host/store host/wireguard leisure membership/backup observe/drops observe/frames observe/pcapng policy/sign sshkey ui ui/needs",
 	"api":                    "",
-	"api/view":               "api cluster policy policy/answers policy/k8s policy/learn policy/replay policy/worlds",
+	"api/view":               "api cluster policy policy/answers policy/k8s policy/learn policy/replay policy/worlds sshkey",
 	"api/words":              "",
 	"bgp":                    "cluster egress",
 	"bgp/speaker":            "bgp config",
 	"clients":                "cluster",
 	"clients/edit":           "api clients cluster replica",
 	"clients/sandbox":        "api api/words clients cluster host/link host/portreserve host/wireguard overlay/pipeline",
-	"cluster":                "encap ring",
-	"config":                 "encap",
+	"cluster":                "encap ring sshkey",
+	"config":                 "encap sshkey",
 	"diagnose/doctor":        "api api/words config diagnose/probe dns encap host/docker host/link host/nat host/ovs reach",
 	"diagnose/paths":         "",
 	"diagnose/probe":         "diagnose/paths host/link overlay/pipeline",
@@ -104,12 +104,13 @@ var mayImport = map[string]string{
 	"overlay/walk":           "overlay/pipeline",
 	"policy":                 "",
 	"policy/answers":         "policy",
-	"policy/edit":            "api api/view api/words cluster policy policy/answers policy/firewall policy/k8s policy/learn policy/plain policy/worlds replica",
+	"policy/edit":            "api api/view api/words cluster policy policy/answers policy/firewall policy/k8s policy/learn policy/plain policy/sign policy/worlds replica sshkey",
 	"policy/firewall":        "policy policy/plain",
 	"policy/k8s":             "policy",
 	"policy/learn":           "policy policy/plain",
 	"policy/plain":           "policy",
 	"policy/replay":          "policy policy/learn",
+	"policy/sign":            "api cluster policy policy/k8s policy/worlds sshkey",
 	"policy/worlds":          "cluster policy policy/firewall policy/k8s policy/plain",
 	"pulse":                  "",
 	"reach":                  "cluster host/link",
@@ -125,6 +126,7 @@ var mayImport = map[string]string{
 	"service/expose":         "cluster service",
 	"service/expose/hold":    "cluster host/nft host/portreserve host/store service service/expose",
 	"service/inside":         "cluster host/netns host/nft service",
+	"sshkey":                 "",
 	"ui":                     "host/door",
 	"ui/needs":               "api ui",
 }
@@ -150,7 +152,7 @@ var onlyIn = map[string]string{
 }
 
 // pure are the rooms that touch nothing but what they are given.
-var pure = []string{"api/view", "bgp", "clients", "cluster", "diagnose/paths", "dns/names", "driver/ports", "encap", "observe/drops", "observe/frames", "observe/pcapng", "overlay/pipeline", "policy", "policy/firewall", "policy/k8s", "policy/learn", "policy/plain", "policy/replay", "ring", "service", "service/expose"}
+var pure = []string{"api/view", "bgp", "clients", "cluster", "diagnose/paths", "dns/names", "driver/ports", "encap", "observe/drops", "observe/frames", "observe/pcapng", "overlay/pipeline", "policy", "policy/firewall", "policy/k8s", "policy/learn", "policy/plain", "policy/replay", "policy/sign", "ring", "service", "service/expose", "sshkey"}
 
 // effects are what a pure room does without.
 var effects = []string{"os", "os/exec", "syscall", "golang.org/x/sys/unix", "net/http", "math/rand", "math/rand/v2", "context", "log/slog"}

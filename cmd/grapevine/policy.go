@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,7 +23,7 @@ func newPolicy() *cobra.Command {
 		Short: "Say who may talk to whom, and ask why",
 		Long: `Say which containers may talk to which, in the YAML of Kubernetes: NetworkPolicy, with a network's name
 for the namespace and containers' labels for those of pods, and ClusterNetworkPolicy; and OpenShift's
-EgressNetworkPolicy, of what a network's containers reach outside. Every host may change every policy, and every host enforces it. docs/use/policy.md has recipes.`,
+EgressNetworkPolicy, of what a network's containers reach outside. Every host may change every policy, and every host enforces it; unless GRAPEVINE_POLICY_KEYS says whose signature it takes. docs/use/policy.md has recipes.`,
 		Example: `  grapevine policy apply -f db.yaml
   grapevine policy allow web db:5432
   grapevine policy list
@@ -36,7 +37,7 @@ EgressNetworkPolicy, of what a network's containers reach outside. Every host ma
 const maxPolicyText = 1 << 20
 
 func newPolicyApply() *cobra.Command {
-	var file string
+	var file, key string
 	c := verb(&cobra.Command{
 		Use:   "apply -f FILE",
 		Short: "Apply policies: all of a file, or none",
@@ -45,8 +46,12 @@ is there is replaced. What grapevine does not know or cannot enforce is an error
 It returns when this host enforces them; the others do so as soon as they hear of it.
 
 One with the annotation grapevine.io/mode: try is only tried: every host counts what it would deny, and none denies it. What is in
-force under its name stays so, until it is applied without that annotation.`,
+force under its name stays so, until it is applied without that annotation.
+
+With --key they are signed by that key before anything is sent: hosts whose GRAPEVINE_POLICY_KEYS has its public half enforce
+what was signed so, and nothing else. ssh-keygen signs, where this command runs: a laptop with -H ssh://, whose key no host sees.`,
 		Example: `  grapevine policy apply -f db.yaml
+  grapevine -H ssh://host7 policy apply --key ~/.ssh/policy -f db.yaml
   grapevine policy get | grapevine -H ssh://host7 policy apply -f -    # into another cluster`,
 		Args: noNames,
 	}, patience, func(ctx context.Context, c *api.Client, _ []string) (api.Done, error) {
@@ -54,11 +59,18 @@ force under its name stays so, until it is applied without that annotation.`,
 		if err != nil {
 			return api.Done{}, err
 		}
+		if key != "" {
+			return applySigned(ctx, c, key, text)
+		}
 		return c.Apply(ctx, api.ApplyRequest{Text: text})
 	}, showDone)
 	c.Flags().StringVarP(&file, "filename", "f", "", "the file; - is the standard input")
+	c.Flags().StringVar(&key, "key", "", keyUsage)
 	return c
 }
+
+// keyUsage is of the flag --key.
+const keyUsage = "sign with this key of ssh-keygen -t ed25519: its file, or that of its public half, if ssh-agent has it"
 
 func readPolicies(verb, file string) (string, error) {
 	if file == "" {
@@ -87,12 +99,15 @@ func readPolicies(verb, file string) (string, error) {
 var policyKinds = []string{"networkpolicy", "clusternetworkpolicy", "egressnetworkpolicy"}
 
 func newPolicyDelete() *cobra.Command {
-	return verb(&cobra.Command{
+	var key string
+	c := verb(&cobra.Command{
 		Use:   "delete KIND NAME",
 		Short: "Delete a policy",
 		Long: `Delete a policy, on all hosts: a NetworkPolicy (or netpol) and an EgressNetworkPolicy (or enp) by NETWORK/NAME, a
-ClusterNetworkPolicy (or cnp) by NAME. What it alone denied passes from then on. One that is tried under this name ends with it.`,
+ClusterNetworkPolicy (or cnp) by NAME. What it alone denied passes from then on. One that is tried under this name ends with it. One that is signed is deleted
+by a signature: --key.`,
 		Example: `  grapevine policy delete netpol shop_default/db
+  grapevine policy delete --key ~/.ssh/policy netpol shop_default/db
   grapevine policy delete cnp no-lan`,
 		Args:              kindAndName,
 		ValidArgsFunction: completePolicy,
@@ -101,8 +116,13 @@ ClusterNetworkPolicy (or cnp) by NAME. What it alone denied passes from then on.
 		if !on {
 			network, name = "", args[1]
 		}
+		if key != "" {
+			return deleteSigned(ctx, c, key, args[0], network, name)
+		}
 		return c.DeletePolicy(ctx, api.DeletePolicyRequest{Kind: args[0], Network: network, Name: name})
 	}, showDone)
+	c.Flags().StringVar(&key, "key", "", keyUsage)
+	return c
 }
 
 func kindAndName(c *cobra.Command, args []string) error {
@@ -146,17 +166,27 @@ policy's rules let through and denied on this host.`,
 			return nil, err
 		}
 		is := func(p api.Policy, name string) bool { return p.String() == name }
-		return pick("policy", all.Policies, names, is, api.Policy.String)
+		list, err := pick("policy", all.Policies, names, is, api.Policy.String)
+		return withoutCovered(list), err
 	}, func(w io.Writer, list []api.Policy) error { return showPolicyTexts(w, list, lost) })
 	c.Flags().BoolVar(&lost, "lost", false, "edits that were lost, instead")
 	return c
+}
+
+// withoutCovered leaves out what a host does not enforce where it enforces another one of that name: what is printed can be applied.
+func withoutCovered(list []api.Policy) []api.Policy {
+	return slices.DeleteFunc(slices.Clone(list), func(p api.Policy) bool {
+		return p.Mode == api.ModeIgnored && slices.ContainsFunc(list, func(o api.Policy) bool {
+			return o.Mode == api.ModeEnforce && o.Kind == p.Kind && o.String() == p.String()
+		})
+	})
 }
 
 func showPolicyTexts(w io.Writer, list []api.Policy, lost bool) error {
 	var texts []string
 	for _, p := range list {
 		if !lost {
-			texts = append(texts, countedHere(p)+p.Text)
+			texts = append(texts, standing(p)+countedHere(p)+p.Text)
 			continue
 		}
 		for _, l := range p.Lost {
@@ -169,6 +199,17 @@ func showPolicyTexts(w io.Writer, list []api.Policy, lost bool) error {
 	}
 	_, err := io.WriteString(w, strings.Join(texts, "---\n"))
 	return err
+}
+
+// standing is a comment of YAML: whether the host enforces it, and who signed it.
+func standing(p api.Policy) string {
+	switch {
+	case p.Mode == api.ModeIgnored:
+		return fmt.Sprintf("# %s: %s\n", p, strings.Join(p.Notes, "; "))
+	case p.Signer != "":
+		return fmt.Sprintf("# %s: signed by %s, serial %d\n", p, p.Signer, p.Serial)
+	}
+	return ""
 }
 
 // countedHere is a comment of YAML.

@@ -70,7 +70,7 @@ func hasPolicies(snap *cluster.Snapshot) bool {
 			return true
 		}
 	}
-	for range cluster.All[cluster.Policy](snap) {
+	for range cluster.PoliciesOf(snap).InForce() {
 		return true
 	}
 	return false

@@ -19,6 +19,7 @@ import (
 	"github.com/grapevine-net/grapevine/policy/k8s"
 	"github.com/grapevine-net/grapevine/policy/worlds"
 	"github.com/grapevine-net/grapevine/replica"
+	"github.com/grapevine-net/grapevine/sshkey"
 )
 
 // Replica is the agent's copy of the cluster's state; *replica.Replica is one.
@@ -55,6 +56,14 @@ func (d Desk) Apply(ctx context.Context, r api.ApplyRequest) (api.Done, error) {
 	list, all, err := d.read(r.Text)
 	if err != nil {
 		return api.Done{}, err
+	}
+	for i, rec := range all {
+		if list[i].Try { // nothing is enforced of it
+			continue
+		}
+		if err := unsigned(d.Replica.Snapshot(), rec, "`grapevine policy apply`"); err != nil {
+			return api.Done{}, err
+		}
 	}
 	lost := map[cluster.Key][]cluster.Version{}
 	for _, l := range d.Replica.Lost() {
@@ -174,7 +183,7 @@ func unenforced(snap *cluster.Snapshot) (names []string) {
 
 // Delete deletes a policy. One that is tried beside the one in force is deleted alone: nothing opens by the end of a trial.
 func (d Desk) Delete(ctx context.Context, r api.DeletePolicyRequest) (api.Done, error) {
-	kind, err := kindOf(r.Kind)
+	kind, err := k8s.KindOf(r.Kind)
 	if err != nil {
 		return api.Done{}, api.Errorf(http.StatusBadRequest, "%v", err)
 	}
@@ -205,30 +214,28 @@ func (d Desk) Delete(ctx context.Context, r api.DeletePolicyRequest) (api.Done, 
 	case err != nil:
 		return api.Done{}, fmt.Errorf("delete %s %s: %w", kind, key, err)
 	case !found:
+		if err := unsigned(d.Replica.Snapshot(), worlds.RecordOf(key), "`grapevine policy delete`"); err != nil {
+			return api.Done{}, err
+		}
 		return api.Done{}, api.Errorf(http.StatusNotFound, "there is no %s %s: see `grapevine policy list`", kind, key)
 	}
 	return d.done(ctx, rev, []string{said}), nil
 }
 
-// kinds are what people call the kinds, in lower case.
-var kinds = map[string]policy.Kind{
-	"networkpolicy": policy.NetworkPolicy, "networkpolicies": policy.NetworkPolicy, "netpol": policy.NetworkPolicy,
-	"clusternetworkpolicy": policy.ClusterNetworkPolicy, "clusternetworkpolicies": policy.ClusterNetworkPolicy, "cnp": policy.ClusterNetworkPolicy,
-	"egressnetworkpolicy": policy.EgressNetworkPolicy, "egressnetworkpolicies": policy.EgressNetworkPolicy, "enp": policy.EgressNetworkPolicy,
-}
-
-func kindOf(text string) (policy.Kind, error) {
-	if k, ok := kinds[strings.ToLower(text)]; ok {
-		return k, nil
-	}
-	return 0, fmt.Errorf("kind %.40q is unknown: NetworkPolicy (netpol), ClusterNetworkPolicy (cnp) or EgressNetworkPolicy (enp)", text)
-}
-
 // List lists the policies, with edits that were lost.
 func (d Desk) List(context.Context) (api.Policies, error) {
 	out := view.Policies(d.Replica.Snapshot(), d.Self)
+	for _, l := range lostSigned(d.Replica.Snapshot(), d.Replica.Lost()) {
+		of := sshkey.Fingerprint(sshkey.Key(l.winner.Signer))
+		i := slices.IndexFunc(out.Policies, func(p api.Policy) bool { return p.Signer == of && keyOf(p) == l.winner.Policy().Key() })
+		if i >= 0 {
+			out.Policies[i].Lost = append(out.Policies[i].Lost, api.LostEdit{Author: l.loser.Author, Version: l.loser.Serial, Text: l.loser.Text})
+		}
+	}
 	for _, l := range d.Replica.Lost() {
-		i := slices.IndexFunc(out.Policies, func(p api.Policy) bool { return p.Mode != api.ModeTry && keyOf(p) == l.Winner.Key })
+		i := slices.IndexFunc(out.Policies, func(p api.Policy) bool {
+			return p.Mode != api.ModeTry && p.Signer == "" && keyOf(p) == l.Winner.Key
+		})
 		if i < 0 {
 			continue
 		}
@@ -243,7 +250,7 @@ func (d Desk) List(context.Context) (api.Policies, error) {
 }
 
 func keyOf(p api.Policy) cluster.Key {
-	kind, err := kindOf(p.Kind)
+	kind, err := k8s.KindOf(p.Kind)
 	if err != nil {
 		return cluster.Key{} // a newer agent's
 	}
@@ -260,7 +267,12 @@ func (d Desk) Explain(_ context.Context, r api.ExplainRequest) (api.Explanation,
 }
 
 // Problems are what status says of policies.
-func (d Desk) Problems(snap *cluster.Snapshot) (list []api.Problem) {
+func (d Desk) Problems(snap *cluster.Snapshot) []api.Problem {
+	return slices.Concat(d.enforcing(snap), d.keysDiffer(snap), lostProblems(lostSigned(snap, d.Replica.Lost())))
+}
+
+// enforcing are the problems of those that are in force.
+func (d Desk) enforcing(snap *cluster.Snapshot) (list []api.Problem) {
 	w := worlds.Of(snap, d.Self)
 	if w.Level() == 0 {
 		return nil
@@ -307,10 +319,10 @@ func (d Desk) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 
 // Notes are what status says of policies that is no fault.
 func Notes(snap *cluster.Snapshot) (notes []string) {
-	for p := range cluster.All[cluster.Policy](snap) {
+	for _, p := range cluster.PoliciesOf(snap).InForce() {
 		if _, there := cluster.Get[cluster.Network](snap, p.Network); !there && p.Scope == cluster.ScopeNetwork {
 			notes = append(notes, "policy "+view.PolicyName(p)+" selects nothing: there is no network "+p.Network)
 		}
 	}
-	return notes
+	return append(notes, notSigned(snap)...)
 }

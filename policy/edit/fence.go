@@ -22,8 +22,11 @@ func (d Desk) canFence(p policy.Policy) error {
 		return nil
 	}
 	snap := d.Replica.Snapshot()
-	was, there := cluster.Get[cluster.Policy](snap, worlds.KeyOf(p.Key).ID)
-	if name := worlds.NameOf(was); there && name != p.Name {
+	for rec, was := range cluster.PoliciesOf(snap).InForce() {
+		name := worlds.NameOf(was)
+		if rec.Key != worlds.KeyOf(p.Key) || name == p.Name {
+			continue
+		}
 		return fmt.Errorf("network %s has an EgressNetworkPolicy already, %s; give this one its name, or `grapevine policy delete enp %s/%s` first", p.Network, name, p.Network, name)
 	}
 	if n := firewall.Cost(p); n > maxDenied {

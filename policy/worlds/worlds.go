@@ -31,6 +31,8 @@ type World struct {
 	Records []cluster.Record
 	// Unread are the policies that this agent cannot read.
 	Unread []Unread
+	// Signed says that there are policies, and that operators have signed some.
+	Signed bool
 	// Fenced says that an EgressNetworkPolicy is among the policies.
 	Fenced bool
 	// Plain says that options of networks or labels of containers are among the policies.
@@ -40,6 +42,8 @@ type World struct {
 // Level is up to which level a host has to enforce policies, to enforce these.
 func (w World) Level() uint8 {
 	switch {
+	case w.Signed:
+		return cluster.EnforcesV4
 	case w.Fenced:
 		return cluster.EnforcesV3
 	case w.Plain:
@@ -163,7 +167,7 @@ func asking(snap *cluster.Snapshot) (isolated, marked []string, labelled, awaite
 func (f *Follower) concerned(snap *cluster.Snapshot, self cluster.NodeID, keys []cluster.Key) (yes bool) {
 	for _, k := range keys {
 		switch k.Kind {
-		case cluster.KindPolicy:
+		case cluster.KindPolicy, cluster.KindSignedPolicy:
 			yes = true
 		case cluster.KindNetwork:
 			n, _ := cluster.Get[cluster.Network](snap, k.ID)
@@ -206,8 +210,7 @@ func namesOf(snap *cluster.Snapshot) map[cluster.NodeID]string {
 func (f *Follower) read(snap *cluster.Snapshot) {
 	before := f.parsed
 	f.parsed, f.world = nil, World{}
-	for p := range cluster.All[cluster.Policy](snap) {
-		rec, _ := snap.Record(p.Key())
+	for rec, p := range cluster.PoliciesOf(snap).InForce() {
 		one, known := before[rec.Key]
 		if !known || one.version != rec.Version {
 			one = parse(p, rec.Version)
@@ -221,6 +224,10 @@ func (f *Follower) read(snap *cluster.Snapshot) {
 		}
 		f.world.Policies = append(f.world.Policies, one.policy)
 		f.world.Records = append(f.world.Records, rec)
+	}
+	for range cluster.All[cluster.SignedPolicy](snap) {
+		f.world.Signed = len(f.world.Records) > 0
+		break
 	}
 }
 

@@ -197,7 +197,7 @@ const policyId = (p) => (p.network ? `${p.network}/${p.name}` : p.name);
 function onePolicy(data, p, open = false) {
   return h("section.panel", {}, h("h2", {}, p.network && grape(data, p.network), to("policy", policyId(p), p.network ? `${short(p.network)}/${p.name}` : p.name), h("span.dim", {}, ` ${p.kind}`)),
     facts([["is about", p.maySelect ? `${plural(p.selects, "container")}, and ${p.maySelect} of unknown labels` : plural(p.selects, "container")], ["applied on", `${p.author}, version ${p.version}`],
-      ["mode", p.mode === "try" && "only tried: nothing is denied by it"],
+      ["mode", (p.mode === "try" && "only tried: nothing is denied by it") || (p.mode === "ignored" && "not enforced by this host")],
       ["would deny", p.mode === "try" && p.counted && `${plural(p.counted.wouldDeny, "connection")} so far, on this host`],
       ["on this host", p.mode !== "try" && p.counted && `let ${plural(p.counted.connections, "connection")} begin (${plural(p.counted.packets, "packet")}), denied ${plural(p.counted.deniedPackets, "packet")}`], ["notes", p.notes?.join("; ")],
       ["lost", p.lost?.length && `an edit of it was lost: grapevine policy get --lost ${policyId(p)}`]]),

@@ -13,8 +13,8 @@ import (
 // Posing is the chain of who would come to a container with a gateway's address, and is not this host: others know it by this name.
 const Posing = "posing"
 
-// calling are the rules of who enters the overlay: the host itself as iptables' rules have it, containers and who comes by the proxy
-// with an address of nat.Callers, and everybody else as who they are, whoever would masquerade them. A gateway's address
+// calling are the rules of who enters the overlay: the host itself as iptables' rules have it, containers, be it on Docker's bridges,
+// and who comes by the proxy with an address of nat.Callers, and everybody else as who they are, whoever would masquerade them. A gateway's address
 // is the host's, and policies let it in.
 func calling(cfg Config) (rules []nft.Rule) {
 	for _, v6 := range []bool{false, true} {
@@ -27,6 +27,8 @@ func calling(cfg Config) (rules []nft.Rule) {
 			accept("by its loopback addresses too", enters, loopback(nft.Addr(v6, false), v6, true)),
 			accept("other hosts", enters, src{v6, hosts, false}.in()),
 			rule("containers are not their host", []exprs{enters, src{v6, translated, false}.in(), caller}),
+			// The one that they call may be on their bridge as well, and would answer past the host.
+			rule("nor are those of Docker's bridges", []exprs{enters, src{v6, beside, false}.in(), src{v6, bridging, false}.not(), caller}),
 			rule("nor is anybody else", []exprs{enters, {nft.Addr(v6, false), nft.SNAT(v6)}}))
 	}
 	return append(rules, accept("inside", to(cfg.Interface)))

@@ -17,7 +17,7 @@ import (
 )
 
 // TestCallers: who calls a published port is seen as who it is, whatever another program masquerades: a container of the cluster,
-// and who comes by the proxy, with an address that nobody has, a container of Docker's own bridge or a virtual machine with its own one. Nobody but the host
+// one on Docker's own bridge, and who comes by the proxy, with an address that nobody has, a virtual machine with its own one. Nobody but the host
 // has the gateway's, be it that another program's NAT comes before ours.
 func TestCallers(t *testing.T) {
 	w := newWorld(t, func() (*Filter, error) { return Open(slog.New(slog.DiscardHandler)) })
@@ -25,6 +25,7 @@ func TestCallers(t *testing.T) {
 	cfg.Internal = nil
 	cfg.Inside = []netip.Prefix{netip.MustParsePrefix("10.128.0.0/14"), netip.MustParsePrefix("fd00:128::/32")}
 	cfg.Gateways = []netip.Addr{netip.MustParseAddr("10.128.0.1"), netip.MustParseAddr("10.128.4.1"), netip.MustParseAddr("fd00:128::1"), netip.MustParseAddr("fd00:128:4::1")}
+	cfg.Beside = []netip.Prefix{netip.MustParsePrefix("10.7.0.1/24"), netip.MustParsePrefix("fd00:7::1/64")}
 	w.host.Do(func() {
 		if err := w.filter.Set(cfg); err != nil {
 			t.Fatal(err)
@@ -55,10 +56,10 @@ func TestCallers(t *testing.T) {
 	})
 	const nobody = "nobody"
 	// seen is the address with which web sees somebody.
-	seen := func(ns *linktest.NS, to string, mark int, patience time.Duration) string {
+	seenFrom := func(ns *linktest.NS, from, to string, mark int, patience time.Duration) string {
 		answer := nobody
 		ns.Do(func() {
-			d := net.Dialer{Timeout: patience, Control: func(_, _ string, c syscall.RawConn) error {
+			d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Control: func(_, _ string, c syscall.RawConn) error {
 				return c.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, mark) })
 			}}
 			c, err := d.DialContext(context.Background(), "tcp", to)
@@ -73,11 +74,14 @@ func TestCallers(t *testing.T) {
 		})
 		return answer
 	}
+	seen := func(ns *linktest.NS, to string, mark int, patience time.Duration) string {
+		return seenFrom(ns, "", to, mark, patience)
+	}
 	published := map[bool]string{false: "10.9.0.1:8090", true: "[fd00:9::1]:8090"}
 	for v6, to := range published {
 		family := map[bool]string{true: "/6"}[v6]
 		before := map[string]string{}
-		for _, from := range []string{"vault", "web"} {
+		for _, from := range []string{"vault", "web", "plain"} {
 			got := seen(w.at[from], to, 0, 10*time.Second)
 			if a, err := netip.ParseAddr(got); err != nil || !nat.Callers(v6).Contains(a) {
 				t.Errorf("%s%s is seen as %s, want one of %v", from, family, got, nat.Callers(v6))
@@ -87,10 +91,10 @@ func TestCallers(t *testing.T) {
 				t.Errorf("%s%s is seen as %s, and then as %s", from, family, got, again)
 			}
 		}
-		if len(before) != 2 {
-			t.Errorf("two containers are not told apart: %v", before)
+		if len(before) != 3 {
+			t.Errorf("containers are not told apart: %v", before)
 		}
-		for _, from := range []string{"plain", "vm", "away"} {
+		for _, from := range []string{"vm", "away"} {
 			if got := seen(w.at[from], to, 0, 10*time.Second); got != w.addr[from+family] {
 				t.Errorf("%s%s is seen as %s, want %s", from, family, got, w.addr[from+family])
 			}
@@ -100,8 +104,21 @@ func TestCallers(t *testing.T) {
 		if got := seen(w.host, direct, 0, 10*time.Second); got != gateway {
 			t.Errorf("the host%s is seen as %s, want %s", family, got, gateway)
 		}
+		bridge := map[bool]string{false: "10.7.0.1", true: "fd00:7::1"}[v6]
+		if got := seenFrom(w.host, bridge, direct, 0, 10*time.Second); got != bridge {
+			t.Errorf("the host%s is seen as %s, want %s", family, got, bridge)
+		}
 		if got := seen(w.host, direct, nat.Proxied, 10*time.Second); !strings.HasPrefix(got, map[bool]string{false: "248.0.", true: "fd67:7261:7065:2:"}[v6]) {
 			t.Errorf("who comes by the proxy%s is seen as %s", family, got)
+		}
+	}
+	// Whom a container on Docker's bridge calls is on that bridge as well: by it an answer would go past the host.
+	linktest.Wire(t, "web2", w.host, w.at["web"], nil, []string{"10.7.0.9/24", "fd00:7::9/64"})
+	w.host.Do(func() { run(t, "ip", "link", "set", "web2", "master", plainBridge) })
+	for v6, to := range published {
+		got := seen(w.at["plain"], to, 0, 10*time.Second)
+		if a, err := netip.ParseAddr(got); err != nil || !nat.Callers(v6).Contains(a) {
+			t.Errorf("IPv6 %t: plain, on a bridge with whom it calls, is seen as %s", v6, got)
 		}
 	}
 	w.host.Do(func() {

@@ -93,6 +93,8 @@ type Config struct {
 	Inside  []netip.Prefix
 	// Gateways are the addresses by which containers know their host.
 	Gateways []netip.Addr
+	// Beside are the host's addresses on Bridges, each with the length of its subnet's prefix.
+	Beside []netip.Prefix
 }
 
 func (c Config) equal(d Config) bool {
@@ -101,7 +103,7 @@ func (c Config) equal(d Config) bool {
 		slices.Equal(c.Guests, d.Guests) && slices.Equal(c.Own, d.Own) && c.VXLAN == d.VXLAN && c.GRE == d.GRE && slices.Equal(c.VXLANs, d.VXLANs) && slices.Equal(c.Names, d.Names) &&
 		c.Encrypted == d.Encrypted && c.Second == d.Second && c.Partly == d.Partly && c.Secure == d.Secure && slices.Equal(c.Cluster, d.Cluster) && slices.Equal(c.Ranges, d.Ranges) && c.IPsec == d.IPsec && c.NoOptions == d.NoOptions &&
 		slices.Equal(c.Served, d.Served) && slices.Equal(c.Elsewhere, d.Elsewhere) && slices.Equal(c.Open, d.Open) && slices.Equal(c.Claimed, d.Claimed) &&
-		slices.Equal(c.Exposed, d.Exposed) && slices.Equal(c.Inside, d.Inside) && slices.Equal(c.Gateways, d.Gateways)
+		slices.Equal(c.Exposed, d.Exposed) && slices.Equal(c.Inside, d.Inside) && slices.Equal(c.Gateways, d.Gateways) && slices.Equal(c.Beside, d.Beside)
 }
 
 // sorted is c with its lists in order, each thing once.
@@ -111,6 +113,7 @@ func (c Config) sorted() Config {
 	c.VTEPs, c.Behind, c.Own, c.Gateways = distinct(c.VTEPs), distinct(c.Behind), distinct(c.Own), distinct(c.Gateways)
 	c.Internal, c.Hosts, c.Cluster, c.Ranges, c.Open, c.Claimed = outermost(c.Internal), outermost(c.Hosts), outermost(c.Cluster), outermost(c.Ranges), outermost(c.Open), outermost(c.Claimed)
 	c.Served = slices.SortedFunc(slices.Values(c.Served), func(a, b nat.Source) int { return a.Subnet.Compare(b.Subnet) })
+	c.Beside = slices.Compact(slices.SortedFunc(slices.Values(c.Beside), netip.Prefix.Compare))
 	c.Elsewhere, c.Inside, c.Exposed = outermost(c.Elsewhere), outermost(c.Inside), ordered(c.Exposed)
 	return c
 }

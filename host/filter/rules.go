@@ -40,6 +40,8 @@ const (
 	exposed    = "exposed"
 	translated = "translated" // whose addresses NAT changes
 	gateways   = "gateways"
+	beside     = "beside"   // subnets of bridges
+	bridging   = "bridging" // this host's addresses there
 )
 
 // table makes the rules of a Config, as `nft list table inet grapevine` shows them; fib: the
@@ -54,7 +56,12 @@ func table(name string, cfg Config, fib bool) nft.Table {
 		{Name: transports, Type: typeProto, Length: 1, Values: [][]byte{{unix.IPPROTO_TCP}, {unix.IPPROTO_UDP}}},
 		portSet(ports, cfg.Ports), portSet(vxlans, cfg.VXLANs), portSet(resolver, cfg.Names),
 	}}
+	var there []netip.Addr
+	for _, p := range cfg.Beside {
+		there = append(there, p.Addr())
+	}
 	for _, v6 := range []bool{false, true} {
+		t.Sets = append(t.Sets, prefixSet(beside, outermost(cfg.Beside), v6), addrSet(bridging, distinct(there), v6))
 		t.Sets = append(t.Sets, addrSet(vteps, cfg.VTEPs, v6), addrSet(reached, cfg.reached(), v6), addrSet(own, cfg.Own, v6), prefixSet(internal, cfg.Internal, v6), prefixSet(hosts, cfg.Hosts, v6), prefixSet(claimed, cfg.Claimed, v6), prefixSet(translated, cfg.Inside, v6), addrSet(gateways, cfg.Gateways, v6))
 	}
 	if cfg.Encrypted != "" {

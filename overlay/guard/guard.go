@@ -345,6 +345,7 @@ func (g *Guard) config() (filter.Config, error) {
 		}
 	}
 	cfg.Guests = g.guests(now, cfg.Bridges)
+	cfg.Beside = now.addressesOn(cfg.Bridges)
 	return cfg, nil
 }
 
@@ -387,6 +388,7 @@ func ofEncrypted(snap *cluster.Snapshot, all []netip.Prefix) (out []netip.Prefix
 // interfaces are this host's, and those of them with a route to everywhere.
 type interfaces struct {
 	all   []netlink.Link
+	addrs []netlink.Addr
 	world map[int]bool
 }
 
@@ -394,8 +396,26 @@ func survey() (now interfaces, err error) {
 	if now.all, err = link.Dump(netlink.LinkList); err != nil {
 		return now, fmt.Errorf("list this host's interfaces: %w", err)
 	}
+	if now.addrs, err = link.Dump(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) }); err != nil {
+		return now, fmt.Errorf("list this host's addresses: %w", err)
+	}
 	now.world, err = defaultRoutes()
 	return now, err
+}
+
+// addressesOn are the host's addresses on interfaces with these names.
+func (now interfaces) addressesOn(names []string) (list []netip.Prefix) {
+	on := map[int]bool{}
+	for _, l := range now.all {
+		on[l.Attrs().Index] = slices.Contains(names, l.Attrs().Name)
+	}
+	for _, a := range now.addrs {
+		if addr, ok := netip.AddrFromSlice(a.IP); ok && on[a.LinkIndex] && !addr.Unmap().IsLinkLocalUnicast() {
+			ones, _ := a.Mask.Size()
+			list = append(list, netip.PrefixFrom(addr.Unmap(), ones))
+		}
+	}
+	return list
 }
 
 // bridges are this host's that are Docker's by their names, known before Docker tells of

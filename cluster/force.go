@@ -11,8 +11,9 @@ import (
 )
 
 // GoBy sets the operators' keys by which this host goes: of policies it enforces those alone that these have signed. Without any it
-// enforces what any host has written, and what anybody has signed. It is in each Snapshot from then on, so that nobody who asks
-// for policies can forget to ask for it.
+// enforces what any host has written, and nothing that is signed: a signature that nobody here trusts gives no right, or a host in
+// others' hands would write what no other one could ever change. It is in each Snapshot from then on, so that nobody who asks for
+// policies can forget to ask for it.
 func (s *State) GoBy(keys []PublicKey) {
 	s.changed()
 	s.cur.goesBy = slices.Clone(keys)
@@ -28,7 +29,7 @@ func PoliciesOf(s *Snapshot) Policies { return Policies{s} }
 func (all Policies) Keys() []PublicKey { return all.s.goesBy }
 
 func (all Policies) goesBy(signer []byte) bool {
-	return len(all.s.goesBy) == 0 || slices.ContainsFunc(all.s.goesBy, func(k PublicKey) bool { return bytes.Equal(k[:], signer) })
+	return slices.ContainsFunc(all.s.goesBy, func(k PublicKey) bool { return bytes.Equal(k[:], signer) })
 }
 
 // Standing is a policy that is in force on this host, or is not, or the deletion of one.
@@ -64,10 +65,10 @@ func (all Policies) All() (list []Standing) {
 	for p := range All[Policy](s) {
 		rec, _ := s.Record(p.Key())
 		one := Standing{Policy: p, Record: rec}
-		if of, signed := best[rec.Key.ID]; len(s.goesBy) > 0 {
-			one.Force = Unsigned
-		} else if signed && of.Text != "" {
+		if of, signed := best[rec.Key.ID]; signed && of.Text != "" {
 			one.Force = Covered
+		} else if len(s.goesBy) > 0 {
+			one.Force = Unsigned
 		}
 		list = append(list, one)
 	}
@@ -104,12 +105,6 @@ func (all Policies) latest() (best map[string]SignedPolicy) {
 		best[id] = p
 	}
 	return best
-}
-
-// Signed is the signed policy that is in force here under the key that it would have without a signature.
-func (all Policies) Signed(k Key) (SignedPolicy, bool) {
-	p, there := all.latest()[k.ID]
-	return p, there && p.Text != ""
 }
 
 // InForce yields the policies that are in force on this host, and the records that say so, in the order of their names. The

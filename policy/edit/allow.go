@@ -17,7 +17,7 @@ func (d Desk) Allow(ctx context.Context, r api.AllowRequest) (api.Done, error) {
 	if err != nil {
 		return api.Done{}, api.Errorf(http.StatusBadRequest, "%v", err)
 	}
-	if err := unsigned(d.Replica.Snapshot(), worlds.RecordOf(p.Key), "`grapevine policy apply`"); err != nil {
+	if err := unsigned(d.Replica.Snapshot(), "`grapevine policy apply`"); err != nil {
 		return api.Done{}, api.Errorf(http.StatusForbidden, "%v. This would be it:\n%s", err, k8s.Format(p))
 	}
 	done, err := d.Apply(ctx, api.ApplyRequest{Text: string(k8s.Format(p))})

@@ -57,11 +57,11 @@ func (d Desk) Apply(ctx context.Context, r api.ApplyRequest) (api.Done, error) {
 	if err != nil {
 		return api.Done{}, err
 	}
-	for i, rec := range all {
+	for i := range all {
 		if list[i].Try { // nothing is enforced of it
 			continue
 		}
-		if err := unsigned(d.Replica.Snapshot(), rec, "`grapevine policy apply`"); err != nil {
+		if err := unsigned(d.Replica.Snapshot(), "`grapevine policy apply`"); err != nil {
 			return api.Done{}, err
 		}
 	}
@@ -214,7 +214,7 @@ func (d Desk) Delete(ctx context.Context, r api.DeletePolicyRequest) (api.Done, 
 	case err != nil:
 		return api.Done{}, fmt.Errorf("delete %s %s: %w", kind, key, err)
 	case !found:
-		if err := unsigned(d.Replica.Snapshot(), worlds.RecordOf(key), "`grapevine policy delete`"); err != nil {
+		if err := unsigned(d.Replica.Snapshot(), "`grapevine policy delete`"); err != nil {
 			return api.Done{}, err
 		}
 		return api.Done{}, api.Errorf(http.StatusNotFound, "there is no %s %s: see `grapevine policy list`", kind, key)

@@ -89,7 +89,7 @@ func (d Desk) checkSigned(rec cluster.SignedPolicy) error {
 	return errors.Join(d.check(list[0], rec.Policy()), d.canFence(list[0]))
 }
 
-// written says what became of a policy that was signed. What nobody signed of that name goes, once it stands for nothing on any host.
+// written says what became of a policy that was signed. What nobody signed of that name goes, once all hosts go by that key.
 func (d Desk) written(tx *replica.Tx, rec cluster.SignedPolicy) string {
 	snap := tx.Snapshot()
 	line := fmt.Sprintf("%s is signed by %s, serial %d", signedName(rec), sshkey.Fingerprint(sshkey.Key(rec.Signer)), rec.Serial)
@@ -108,8 +108,8 @@ func (d Desk) written(tx *replica.Tx, rec cluster.SignedPolicy) string {
 			line += "; another key has signed a later one, which holds: sign it again"
 		}
 	}
-	if !holds || rec.Text != "" && len(view.Unenforced(snap, cluster.EnforcesV4)) > 0 {
-		return line // a host that knows no signatures may enforce the other one
+	if !holds || !allGoBy(snap, rec) {
+		return line // a host that does not go by that key may enforce the other one
 	}
 	if tx.Delete(rec.Policy().Key()) {
 		line += "; that of this name without a signature is gone"
@@ -123,6 +123,16 @@ func (d Desk) written(tx *replica.Tx, rec cluster.SignedPolicy) string {
 // signedName is a signed policy as people name it, with its kind.
 func signedName(rec cluster.SignedPolicy) string {
 	return view.PolicyKind(rec.Policy()) + " " + view.PolicyName(rec.Policy())
+}
+
+// allGoBy reports whether all hosts say that they go by the key with which something was signed.
+func allGoBy(snap *cluster.Snapshot, rec cluster.SignedPolicy) bool {
+	for n := range cluster.All[cluster.Node](snap) {
+		if !cluster.Printed(n.PolicyKeys, cluster.PublicKey(rec.Signer)) {
+			return false
+		}
+	}
+	return true
 }
 
 // goingByOthers says which hosts do not go by the keys with which something was signed.
@@ -141,7 +151,7 @@ func goingByOthers(snap *cluster.Snapshot, recs []cluster.SignedPolicy) (lines [
 	slices.Sort(anybodys)
 	slices.Sort(others)
 	if len(anybodys) > 0 {
-		lines = append(lines, "what anybody applies is enforced as well by hosts without GRAPEVINE_POLICY_KEYS: "+strings.Join(anybodys, ", "))
+		lines = append(lines, "hosts without GRAPEVINE_POLICY_KEYS enforce what is not signed, and not this: "+strings.Join(anybodys, ", "))
 	}
 	if len(others) > 0 {
 		lines = append(lines, "it is not enforced by hosts with other keys in GRAPEVINE_POLICY_KEYS: "+strings.Join(others, ", "))
@@ -150,12 +160,9 @@ func goingByOthers(snap *cluster.Snapshot, recs []cluster.SignedPolicy) (lines [
 }
 
 // unsigned says why a policy cannot be changed without a signature by what somebody did.
-func unsigned(snap *cluster.Snapshot, rec cluster.Policy, what string) error {
+func unsigned(snap *cluster.Snapshot, what string) error {
 	if n := len(cluster.PoliciesOf(snap).Keys()); n > 0 {
 		return api.Errorf(http.StatusForbidden, "this host enforces what %s of GRAPEVINE_POLICY_KEYS signed, and nothing else: give %s the file of such a key, with --key", words.Plural(n, "key"), what)
-	}
-	if by, is := cluster.PoliciesOf(snap).Signed(rec.Key()); is {
-		return api.Errorf(http.StatusForbidden, "policy %s is signed by %s, and what nobody signed does not come before it: give %s the file of a key, with --key", view.PolicyName(rec), sshkey.Fingerprint(sshkey.Key(by.Signer)), what)
 	}
 	return nil
 }
@@ -174,9 +181,9 @@ func (d Desk) keysDiffer(snap *cluster.Snapshot) (list []api.Problem) {
 		}
 		switch {
 		case len(n.PolicyKeys) == 0:
-			p.What = fmt.Sprintf("host %s has no GRAPEVINE_POLICY_KEYS, or its agent is too old for it (%s), and this host has: it enforces policies whoever applied them", n.Name, n.Agent)
+			p.What = fmt.Sprintf("host %s has no GRAPEVINE_POLICY_KEYS, or its agent is too old for it (%s), and this host has: it enforces policies that nobody signed, and none that are signed", n.Name, n.Agent)
 		case len(own) == 0:
-			p.What = fmt.Sprintf("this host has no GRAPEVINE_POLICY_KEYS, and host %s has: this host enforces policies whoever applied them", n.Name)
+			p.What = fmt.Sprintf("this host has no GRAPEVINE_POLICY_KEYS, and host %s has: this host enforces policies that nobody signed, and none that are signed", n.Name)
 		}
 		list = append(list, p)
 	}

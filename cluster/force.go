@@ -127,6 +127,17 @@ func (all Policies) InForce() iter.Seq2[Record, Policy] {
 	}
 }
 
+// Any reports whether there are any, in force here or not: other hosts may go by other keys, and need what this one tells of its containers.
+func (all Policies) Any() bool {
+	for range All[Policy](all.s) {
+		return true
+	}
+	for range All[SignedPolicy](all.s) {
+		return true
+	}
+	return false
+}
+
 func (all Policies) standing(yield func(Record, Policy) bool) {
 	for _, one := range all.All() {
 		if one.Force != InForce {

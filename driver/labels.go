@@ -116,7 +116,7 @@ func asked(snap *cluster.Snapshot) bool {
 			return true
 		}
 	}
-	for range cluster.PoliciesOf(snap).InForce() {
+	if cluster.PoliciesOf(snap).Any() {
 		return true
 	}
 	for range cluster.All[cluster.LabelEgress](snap) {

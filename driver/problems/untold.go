@@ -70,7 +70,7 @@ func hasPolicies(snap *cluster.Snapshot) bool {
 			return true
 		}
 	}
-	for range cluster.PoliciesOf(snap).InForce() {
+	if cluster.PoliciesOf(snap).Any() {
 		return true
 	}
 	return false

@@ -32,7 +32,7 @@ func Parse(line string) (key Key, err error) {
 	case fields[0] != kind && len(fields) > 1:
 		return key, fmt.Errorf("%.40q is no Ed25519 key: make one with `ssh-keygen -t ed25519`", fields[0])
 	case fields[0] != kind || len(fields) < 2:
-		return key, fmt.Errorf("%.40q is no line of a .pub file of `ssh-keygen -t ed25519`: ssh-ed25519 AAAA...", line)
+		return key, fmt.Errorf("%.40q is no line of a .pub file of `ssh-keygen -t ed25519`, which is ssh-ed25519 AAAA and so on", line)
 	}
 	blob, err := base64.StdEncoding.DecodeString(fields[1])
 	if err != nil {

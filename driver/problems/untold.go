@@ -70,10 +70,7 @@ func hasPolicies(snap *cluster.Snapshot) bool {
 			return true
 		}
 	}
-	if cluster.PoliciesOf(snap).Any() {
-		return true
-	}
-	return false
+	return cluster.PoliciesOf(snap).Any()
 }
 
 func untoldProblem(u driver.Untold) api.Problem {

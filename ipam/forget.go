@@ -446,6 +446,9 @@ func recordsOf(snap *cluster.Snapshot, id cluster.NodeID) []cluster.Key {
 	if b, there := cluster.Get[cluster.Bare](snap, string(id)); there {
 		keys = append(keys, b.Key())
 	}
+	if t, there := cluster.Get[cluster.Through](snap, string(id)); there {
+		keys = append(keys, t.Key())
+	}
 	return keys
 }
 

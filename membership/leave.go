@@ -166,6 +166,9 @@ func (m *Leaver) farewell(ctx context.Context) error {
 		if b, there := cluster.Get[cluster.Bare](tx.Snapshot(), string(self)); there {
 			keys = append(keys, b.Key())
 		}
+		if t, there := cluster.Get[cluster.Through](tx.Snapshot(), string(self)); there {
+			keys = append(keys, t.Key())
+		}
 		keys = append(keys, cluster.Node{ID: self}.Key())
 		for _, k := range keys {
 			tx.Delete(k)

@@ -73,6 +73,9 @@ func remains(snap *cluster.Snapshot, self, coordinator cluster.NodeID) (keys []c
 		if b, there := cluster.Get[cluster.Bare](snap, r.Key.ID); there {
 			keys = append(keys, b.Key())
 		}
+		if t, there := cluster.Get[cluster.Through](snap, r.Key.ID); there {
+			keys = append(keys, t.Key())
+		}
 	}
 	return keys
 }

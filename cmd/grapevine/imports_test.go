@@ -98,7 +98,7 @@ var mayImport = map[string]string{
 	"overlay/pipeline":       "",
 	"overlay/plane":          "api api/words bgp cluster config driver/ports host/bypass host/ipsec host/lan host/link host/nat host/ovs host/portreserve host/proxy host/store overlay overlay/fastpath overlay/gateway overlay/guard overlay/pipeline overlay/reject overlay/secure overlay/tunnel policy pulse service/expose",
 	"overlay/reject":         "host/link overlay/pipeline",
-	"overlay/secure":         "api api/words cluster encap host/link host/portreserve host/wireguard",
+	"overlay/secure":         "api api/words cluster encap host/link host/portreserve host/wireguard overlay/fastpath",
 	"overlay/tunnel":         "encap host/link overlay/pipeline",
 	"overlay/tunnel/measure": "encap host/link overlay/tunnel",
 	"overlay/walk":           "overlay/pipeline",

@@ -69,5 +69,20 @@ func kernelConfig(c Change) (cfg wgtypes.Config) {
 		}
 		cfg.Peers = append(cfg.Peers, one)
 	}
+	if p := c.passing(); len(p.Ranges) > 0 {
+		cfg.Peers = append(cfg.Peers, kernelRanges(p, false), wgtypes.PeerConfig{PublicKey: wgtypes.Key(nobody), Remove: true})
+	}
+	for _, p := range c.More {
+		cfg.Peers = append(cfg.Peers, kernelRanges(p, true))
+	}
 	return cfg
+}
+
+// kernelRanges gives a peer ranges besides what it has.
+func kernelRanges(p Peer, there bool) wgtypes.PeerConfig {
+	one := wgtypes.PeerConfig{PublicKey: wgtypes.Key(p.Key), UpdateOnly: there}
+	for _, r := range p.Ranges {
+		one.AllowedIPs = append(one.AllowedIPs, *ipNet(r))
+	}
+	return one
 }

@@ -13,7 +13,10 @@ type Peer struct {
 	Key      Key
 	Endpoint netip.AddrPort // where it is sent to; WireGuard follows a peer that moves
 	Inside   netip.Prefix   // the only addresses that it may have inside
-	Also     netip.Prefix   // besides; invalid: no others
+	Also     netip.Prefix   // besides; invalid: no other one
+	// Ranges are others that it may have for what goes without VXLAN. They come and go one by one: to give a peer all its addresses again would
+	// lose what comes at that moment. Of a peer that a device has they are all that it may have.
+	Ranges []netip.Prefix
 	// Keepalive is how often it is sent something, so that there is a session without anything to be sent; 0: never.
 	Keepalive time.Duration
 	// Handshake is when the last one was, as the device says by the clock of then; zero: there was none.
@@ -23,29 +26,53 @@ type Peer struct {
 	Lost   bool
 }
 
-// allowed are Inside and Also.
+// allowed are Inside, Also and Ranges.
 func (p Peer) allowed() []netip.Prefix {
-	if !p.Also.IsValid() {
-		return []netip.Prefix{p.Inside}
+	list := []netip.Prefix{p.Inside}
+	if p.Also.IsValid() {
+		list = append(list, p.Also)
 	}
-	return []netip.Prefix{p.Inside, p.Also}
+	return append(list, p.Ranges...)
 }
 
-// allow notes what a device lets a peer have. More than two are none that we would give it.
+// allow notes what a device lets a peer have.
 func (p *Peer) allow(more netip.Prefix) {
 	switch {
 	case !p.Inside.IsValid():
 		p.Inside = more
-	case !p.Also.IsValid() && p.Inside != more:
-		p.Also = more
 	default:
-		p.Also = netip.PrefixFrom(more.Addr(), 0)
+		p.Ranges = append(p.Ranges, more)
 	}
 }
 
-// lets reports whether two may have the same addresses, in whatever order a device tells them.
-func (p Peer) lets(o Peer) bool {
-	return p.Inside == o.Inside && p.Also == o.Also || p.Inside == o.Also && p.Also == o.Inside
+// lacks says what a peer that a device has, p, is to be given to be as want, and what is to be taken from it.
+func (p Peer) lacks(want Peer) (more, less []netip.Prefix) {
+	has, is := p.allowed(), want.allowed()
+	return without(is, has), without(has, is)
+}
+
+// without are those of a list that are not in another one.
+func without(list, other []netip.Prefix) (out []netip.Prefix) {
+	in := make(map[netip.Prefix]bool, len(other))
+	for _, r := range other {
+		in[r] = true
+	}
+	for _, r := range list {
+		if !in[r] {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// lets reports whether nothing but ranges differs.
+func (p Peer) lets(want Peer) bool {
+	has := p.allowed()
+	if !slices.Contains(has, want.Inside) || want.Also.IsValid() && !slices.Contains(has, want.Also) {
+		return false
+	}
+	_, less := p.lacks(want)
+	return len(less) == 0 || want.Ranges != nil
 }
 
 // State is what a device has.
@@ -62,11 +89,47 @@ type Change struct {
 	Set     []Peer // new or otherwise than they are; without an Endpoint that one stays
 	Keep    []Peer // of these Keepalive alone: to give a peer the same addresses again would lose what comes at that moment
 	Remove  []Key
+	More    []Peer // may have Ranges besides; whoever else has one has it no more
+	Less    []Peer // may not have Ranges any more
 }
 
 // Empty says that nothing changes.
 func (c Change) Empty() bool {
-	return c.Private == nil && c.Port == nil && len(c.Set)+len(c.Keep)+len(c.Remove) == 0
+	return c.Private == nil && c.Port == nil && len(c.Set)+len(c.Keep)+len(c.Remove)+len(c.More)+len(c.Less) == 0
+}
+
+// Touches are the addresses of which the device may not know for a moment whose they are, when it changes from have.
+func (c Change) Touches(have State) (list []netip.Prefix) {
+	gone := map[Key]bool{}
+	for _, k := range c.Remove {
+		gone[k] = true
+	}
+	for _, p := range c.Set {
+		gone[p.Key] = true
+		list = append(list, p.Ranges...)
+	}
+	for _, p := range have.Peers {
+		if gone[p.Key] {
+			list = append(list, p.allowed()...)
+		}
+	}
+	for _, p := range slices.Concat(c.More, c.Less) {
+		list = append(list, p.Ranges...)
+	}
+	return list
+}
+
+// nobody is a peer that has for a moment what is taken from others: kernels before Linux 6.16 take single addresses from a peer by no
+// other way than giving them to another one. It is nobody's key, and it is nowhere.
+var nobody = Key{0: 0x67, 1: 0x76, 31: 0x7f}
+
+// passing is nobody with all that is taken from others.
+func (c Change) passing() (p Peer) {
+	p.Key = nobody
+	for _, l := range c.Less {
+		p.Ranges = append(p.Ranges, l.Ranges...)
+	}
+	return p
 }
 
 // fresh is how old the last handshake is at most with a peer that can be reached: WireGuard makes a new one every two
@@ -143,6 +206,13 @@ func Diff(have, want State, said map[Key]netip.AddrPort) (c Change) {
 		if there && stays && old.lets(p) {
 			if old.Keepalive != p.Keepalive {
 				c.Keep = append(c.Keep, Peer{Key: p.Key, Keepalive: p.Keepalive})
+			}
+			more, less := old.lacks(p)
+			if len(more) > 0 {
+				c.More = append(c.More, Peer{Key: p.Key, Ranges: more})
+			}
+			if len(less) > 0 {
+				c.Less = append(c.Less, Peer{Key: p.Key, Ranges: less})
 			}
 			continue
 		}

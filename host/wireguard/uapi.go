@@ -173,7 +173,22 @@ func request(c Change) string {
 			fmt.Fprintf(&b, "allowed_ip=%v\n", inside)
 		}
 	}
+	if p := c.passing(); len(p.Ranges) > 0 {
+		fmt.Fprintf(&b, "public_key=%x\n", p.Key[:])
+		ranges(&b, p)
+		fmt.Fprintf(&b, "public_key=%x\nremove=true\n", p.Key[:])
+	}
+	for _, p := range c.More {
+		fmt.Fprintf(&b, "public_key=%x\nupdate_only=true\n", p.Key[:])
+		ranges(&b, p)
+	}
 	return b.String()
+}
+
+func ranges(b *strings.Builder, p Peer) {
+	for _, r := range p.Ranges {
+		fmt.Fprintf(b, "allowed_ip=%v\n", r)
+	}
 }
 
 func setUserspace(socket string, c Change) error {

@@ -102,6 +102,27 @@ func TestUserspace(t *testing.T) {
 	if have.Private != private || len(have.Peers) != 2 || !Diff(have, State{Private: private, Port: have.Port, Peers: want.Peers}, nil).Empty() {
 		t.Errorf("%+v", have)
 	}
+	// Ranges come to a peer, and go to another one, one by one.
+	p := netip.MustParsePrefix
+	for _, step := range [][2][]netip.Prefix{
+		{{p("10.8.1.0/24"), p("10.8.2.0/24")}, {p("fd08::/64")}},
+		{{p("10.8.1.0/24")}, {p("fd08::/64"), p("10.8.2.0/24"), p("10.8.1.128/25")}},
+		{{}, {p("10.8.1.0/24")}},
+		{{}, {}},
+	} {
+		want.Port, want.Peers[0].Ranges, want.Peers[1].Ranges = have.Port, step[0], step[1]
+		c := Diff(have, want, nil)
+		if len(c.Set)+len(c.Remove) > 0 {
+			t.Errorf("for %v all addresses are given again: %+v", step, c)
+		}
+		if err := setUserspace(socket, c); err != nil {
+			t.Fatal(err)
+		}
+		if have, err = userspaceState(socket); err != nil || len(have.Peers) != 2 || !Diff(have, want, nil).Empty() {
+			t.Fatalf("%v: %+v, %v", step, have, err)
+		}
+	}
+	want.Peers[0].Ranges, want.Peers[1].Ranges = nil, nil
 	want.Port, want.Peers = have.Port, want.Peers[:1]
 	if err := setUserspace(socket, Diff(have, want, nil)); err != nil {
 		t.Fatal(err)

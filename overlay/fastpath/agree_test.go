@@ -35,7 +35,7 @@ import (
 // direct they do the same, with other hosts by way of VXLAN headers of their own.
 func TestAgree(t *testing.T) {
 	w := newJudges(t)
-	carried, answered, direct, guarded, toGateway, fromGateway, toGroup, copied, inGroup, secret, bare, bareOut, all := 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+	carried, answered, direct, guarded, toGateway, fromGateway, toGroup, copied, inGroup, secret, bare, bareOut, inside, insideOut, all := 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		in := inputs().Draw(t, "cluster")
 		contents := Compile(in, w.device)
@@ -68,6 +68,12 @@ func TestAgree(t *testing.T) {
 			}
 			if w.bareOut(t, p, frame, got, mtu, counted) {
 				bareOut++
+			}
+			if w.inside(t, p, frame, got, mtu, out, counted) {
+				inside++
+			}
+			if w.insideOut(t, p, frame, got, mtu, counted) {
+				insideOut++
 			}
 			if len(in.Encrypted) > 0 {
 				secret += w.strict(t, in, p, frame, got, mtu)
@@ -123,10 +129,10 @@ func TestAgree(t *testing.T) {
 	if guarded == 0 {
 		t.Error("no packet was to or from an endpoint with rules")
 	}
-	sums := fmt.Sprintf("%d of %d packets were carried, %d of them direct, %d to the gateway, %d from it, %d answered, %d were for a group and %d of them copied, %d came for one; %d were delivered that had come without headers, and %d sent so; %d from or to an encrypted network crossed the tunnel", carried, all, direct, toGateway, fromGateway, answered, toGroup, copied, inGroup, bare, bareOut, secret)
+	sums := fmt.Sprintf("%d of %d packets were carried, %d of them direct, %d to the gateway, %d from it, %d answered, %d were for a group and %d of them copied, %d came for one; %d were delivered that had come without headers, and %d sent so; of these in WireGuard %d and %d; %d from or to an encrypted network crossed the tunnel", carried, all, direct, toGateway, fromGateway, answered, toGroup, copied, inGroup, bare, bareOut, inside, insideOut, secret)
 	t.Log(sums)
 	// A short run, of a fifth of the draws, may show little.
-	if !testing.Short() && (carried < all/20 || answered < all/800 || direct < all/200 || toGateway < all/500 || fromGateway < all/1000 || toGroup < all/400 || copied < all/1000 || inGroup == 0 || bare < all/1000 || bareOut < all/1000 || secret == 0) {
+	if !testing.Short() && (carried < all/20 || answered < all/800 || direct < all/200 || toGateway < all/500 || fromGateway < all/1000 || toGroup < all/400 || copied < all/1000 || inGroup == 0 || bare < all/1000 || bareOut < all/1000 || inside < all/1000 || secret == 0) {
 		t.Error(sums + ": the test shows little")
 	}
 }

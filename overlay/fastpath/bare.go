@@ -308,7 +308,7 @@ func (h Headerless) End() error {
 func (h Headerless) Remove() error {
 	p := h.Path
 	p.mu.Lock()
-	err := h.end()
+	err := errors.Join(h.end(), link.DetachTC(link.WireGuard, link.Ingress, insideProgram))
 	p.mu.Unlock()
 	return errors.Join(err, p.Stop())
 }

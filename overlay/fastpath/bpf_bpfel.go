@@ -27,6 +27,11 @@ const (
 	bpfMapGvGranted         = "gv_granted"
 	bpfMapGvGroups          = "gv_groups"
 	bpfMapGvHeld            = "gv_held"
+	bpfMapGvInCounts        = "gv_in_counts"
+	bpfMapGvInDevice        = "gv_in_device"
+	bpfMapGvInHosts         = "gv_in_hosts"
+	bpfMapGvInRanges        = "gv_in_ranges"
+	bpfMapGvInSelf          = "gv_in_self"
 	bpfMapGvLease           = "gv_lease"
 	bpfMapGvLocals          = "gv_locals"
 	bpfMapGvOwn             = "gv_own"
@@ -43,6 +48,7 @@ const (
 	bpfProgGvDeliver        = "gv_deliver"
 	bpfProgGvEndpoint       = "gv_endpoint"
 	bpfProgGvGateway        = "gv_gateway"
+	bpfProgGvInside         = "gv_inside"
 	bpfProgGvNoteLocal      = "gv_note_local"
 	bpfProgGvNoteTunnel     = "gv_note_tunnel"
 	bpfProgGvTunnel         = "gv_tunnel"
@@ -98,6 +104,7 @@ type bpfProgramSpecs struct {
 	GvDeliver        *ebpf.ProgramSpec `ebpf:"gv_deliver"`
 	GvEndpoint       *ebpf.ProgramSpec `ebpf:"gv_endpoint"`
 	GvGateway        *ebpf.ProgramSpec `ebpf:"gv_gateway"`
+	GvInside         *ebpf.ProgramSpec `ebpf:"gv_inside"`
 	GvNoteLocal      *ebpf.ProgramSpec `ebpf:"gv_note_local"`
 	GvNoteTunnel     *ebpf.ProgramSpec `ebpf:"gv_note_tunnel"`
 	GvTunnel         *ebpf.ProgramSpec `ebpf:"gv_tunnel"`
@@ -120,6 +127,11 @@ type bpfMapSpecs struct {
 	GvGranted    *ebpf.MapSpec `ebpf:"gv_granted"`
 	GvGroups     *ebpf.MapSpec `ebpf:"gv_groups"`
 	GvHeld       *ebpf.MapSpec `ebpf:"gv_held"`
+	GvInCounts   *ebpf.MapSpec `ebpf:"gv_in_counts"`
+	GvInDevice   *ebpf.MapSpec `ebpf:"gv_in_device"`
+	GvInHosts    *ebpf.MapSpec `ebpf:"gv_in_hosts"`
+	GvInRanges   *ebpf.MapSpec `ebpf:"gv_in_ranges"`
+	GvInSelf     *ebpf.MapSpec `ebpf:"gv_in_self"`
 	GvLease      *ebpf.MapSpec `ebpf:"gv_lease"`
 	GvLocals     *ebpf.MapSpec `ebpf:"gv_locals"`
 	GvOwn        *ebpf.MapSpec `ebpf:"gv_own"`
@@ -169,6 +181,11 @@ type bpfMaps struct {
 	GvGranted    *ebpf.Map `ebpf:"gv_granted"`
 	GvGroups     *ebpf.Map `ebpf:"gv_groups"`
 	GvHeld       *ebpf.Map `ebpf:"gv_held"`
+	GvInCounts   *ebpf.Map `ebpf:"gv_in_counts"`
+	GvInDevice   *ebpf.Map `ebpf:"gv_in_device"`
+	GvInHosts    *ebpf.Map `ebpf:"gv_in_hosts"`
+	GvInRanges   *ebpf.Map `ebpf:"gv_in_ranges"`
+	GvInSelf     *ebpf.Map `ebpf:"gv_in_self"`
 	GvLease      *ebpf.Map `ebpf:"gv_lease"`
 	GvLocals     *ebpf.Map `ebpf:"gv_locals"`
 	GvOwn        *ebpf.Map `ebpf:"gv_own"`
@@ -194,6 +211,11 @@ func (m *bpfMaps) Close() error {
 		m.GvGranted,
 		m.GvGroups,
 		m.GvHeld,
+		m.GvInCounts,
+		m.GvInDevice,
+		m.GvInHosts,
+		m.GvInRanges,
+		m.GvInSelf,
 		m.GvLease,
 		m.GvLocals,
 		m.GvOwn,
@@ -223,6 +245,7 @@ type bpfPrograms struct {
 	GvDeliver        *ebpf.Program `ebpf:"gv_deliver"`
 	GvEndpoint       *ebpf.Program `ebpf:"gv_endpoint"`
 	GvGateway        *ebpf.Program `ebpf:"gv_gateway"`
+	GvInside         *ebpf.Program `ebpf:"gv_inside"`
 	GvNoteLocal      *ebpf.Program `ebpf:"gv_note_local"`
 	GvNoteTunnel     *ebpf.Program `ebpf:"gv_note_tunnel"`
 	GvTunnel         *ebpf.Program `ebpf:"gv_tunnel"`
@@ -238,6 +261,7 @@ func (p *bpfPrograms) Close() error {
 		p.GvDeliver,
 		p.GvEndpoint,
 		p.GvGateway,
+		p.GvInside,
 		p.GvNoteLocal,
 		p.GvNoteTunnel,
 		p.GvTunnel,

@@ -72,6 +72,7 @@ type Path struct {
 	rests    error // why nothing is direct though it is to be
 	ways     ways
 	bare     bares
+	inside   insides
 }
 
 // New returns a Path that is off and does nothing.
@@ -118,7 +119,7 @@ func (p *Path) Stop() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.on, p.direct, p.judged = false, false, false
-	if err := (Headerless{p}).linger(); err != nil {
+	if err := errors.Join((Headerless{p}).linger(), (Inside{p}).quiet()); err != nil {
 		return err
 	}
 	names, err := interfaces(p.cfg.Prefix)
@@ -171,6 +172,8 @@ func (p *Path) unload() {
 	p.objs, p.tables, p.held, p.config, p.attached, p.noting = nil, tables{}, nil, configValue{}, map[string]uint32{}, 0
 	p.trouble, p.rests, p.deaf, p.ways = nil, nil, nil, ways{ports: map[portKey]uint32{}}
 	p.bare = bares{ends: p.bare.ends}
+	p.inside.close()
+	p.inside = insides{}
 }
 
 // Narrow is called before the flows become those of in: what the path carries from now
@@ -448,7 +451,7 @@ func (p *Path) load() error {
 			_ = m.Close()
 		}
 	}()
-	if err := (Headerless{p}).adoptInto(spec, old); err != nil {
+	if err := errors.Join((Headerless{p}).adoptInto(spec, old), (Inside{p}).adoptInto(spec, old)); err != nil {
 		return err
 	}
 	objs := new(bpfObjects)
@@ -461,6 +464,8 @@ func (p *Path) load() error {
 		}
 	}
 	p.objs = objs
+	p.inside.close()
+	p.inside = insides{}
 	p.word.use(objs)
 	p.tables = tables{config: objs.GvConfig, locals: objs.GvLocals, ranges: objs.GvRanges, groups: objs.GvGroups, counters: objs.GvFpCounters, settled: objs.GvSettled, generation: objs.GvGeneration, rules: objs.GvRules, own: objs.GvOwn, granted: objs.GvGranted, seats: objs.GvSeats, swept: objs.GvSwept}
 	for name, index := range running {
@@ -471,8 +476,8 @@ func (p *Path) load() error {
 	return errors.Join(p.leaveUnderlays(p.cfg.Underlay.Device), Headerless{p}.leaveNICs(p.cfg.Underlay.Device)) // of a former agent with another NIC
 }
 
-// fresh are maps that not all have; they begin empty, but for those of Headerless.
-var fresh = []string{bpfMapGvUdpFlows, bpfMapGvHeld, bpfMapGvLease, bpfMapGvPorts, bpfMapGvAgainHeld, bpfMapGvBlank, bpfMapGvBareFrom, bpfMapGvBareHosts, bpfMapGvBareCounts}
+// fresh are maps that not all have; they begin empty, but for those of Headerless and Inside.
+var fresh = []string{bpfMapGvUdpFlows, bpfMapGvHeld, bpfMapGvLease, bpfMapGvPorts, bpfMapGvAgainHeld, bpfMapGvBlank, bpfMapGvBareFrom, bpfMapGvBareHosts, bpfMapGvBareCounts, bpfMapGvInRanges, bpfMapGvInHosts, bpfMapGvInSelf, bpfMapGvInDevice, bpfMapGvInCounts}
 
 // adopt returns the maps of attached programs that fit, and where those run. Maps come all from
 // one program: they belong together.

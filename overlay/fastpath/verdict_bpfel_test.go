@@ -28,6 +28,11 @@ const (
 	verdictMapGvGranted         = "gv_granted"
 	verdictMapGvGroups          = "gv_groups"
 	verdictMapGvHeld            = "gv_held"
+	verdictMapGvInCounts        = "gv_in_counts"
+	verdictMapGvInDevice        = "gv_in_device"
+	verdictMapGvInHosts         = "gv_in_hosts"
+	verdictMapGvInRanges        = "gv_in_ranges"
+	verdictMapGvInSelf          = "gv_in_self"
 	verdictMapGvLease           = "gv_lease"
 	verdictMapGvLocals          = "gv_locals"
 	verdictMapGvOwn             = "gv_own"
@@ -45,6 +50,7 @@ const (
 	verdictProgGvDeliver        = "gv_deliver"
 	verdictProgGvEndpoint       = "gv_endpoint"
 	verdictProgGvGateway        = "gv_gateway"
+	verdictProgGvInside         = "gv_inside"
 	verdictProgGvNoteLocal      = "gv_note_local"
 	verdictProgGvNoteTunnel     = "gv_note_tunnel"
 	verdictProgGvTunnel         = "gv_tunnel"
@@ -100,6 +106,7 @@ type verdictProgramSpecs struct {
 	GvDeliver        *ebpf.ProgramSpec `ebpf:"gv_deliver"`
 	GvEndpoint       *ebpf.ProgramSpec `ebpf:"gv_endpoint"`
 	GvGateway        *ebpf.ProgramSpec `ebpf:"gv_gateway"`
+	GvInside         *ebpf.ProgramSpec `ebpf:"gv_inside"`
 	GvNoteLocal      *ebpf.ProgramSpec `ebpf:"gv_note_local"`
 	GvNoteTunnel     *ebpf.ProgramSpec `ebpf:"gv_note_tunnel"`
 	GvTunnel         *ebpf.ProgramSpec `ebpf:"gv_tunnel"`
@@ -123,6 +130,11 @@ type verdictMapSpecs struct {
 	GvGranted    *ebpf.MapSpec `ebpf:"gv_granted"`
 	GvGroups     *ebpf.MapSpec `ebpf:"gv_groups"`
 	GvHeld       *ebpf.MapSpec `ebpf:"gv_held"`
+	GvInCounts   *ebpf.MapSpec `ebpf:"gv_in_counts"`
+	GvInDevice   *ebpf.MapSpec `ebpf:"gv_in_device"`
+	GvInHosts    *ebpf.MapSpec `ebpf:"gv_in_hosts"`
+	GvInRanges   *ebpf.MapSpec `ebpf:"gv_in_ranges"`
+	GvInSelf     *ebpf.MapSpec `ebpf:"gv_in_self"`
 	GvLease      *ebpf.MapSpec `ebpf:"gv_lease"`
 	GvLocals     *ebpf.MapSpec `ebpf:"gv_locals"`
 	GvOwn        *ebpf.MapSpec `ebpf:"gv_own"`
@@ -174,6 +186,11 @@ type verdictMaps struct {
 	GvGranted    *ebpf.Map `ebpf:"gv_granted"`
 	GvGroups     *ebpf.Map `ebpf:"gv_groups"`
 	GvHeld       *ebpf.Map `ebpf:"gv_held"`
+	GvInCounts   *ebpf.Map `ebpf:"gv_in_counts"`
+	GvInDevice   *ebpf.Map `ebpf:"gv_in_device"`
+	GvInHosts    *ebpf.Map `ebpf:"gv_in_hosts"`
+	GvInRanges   *ebpf.Map `ebpf:"gv_in_ranges"`
+	GvInSelf     *ebpf.Map `ebpf:"gv_in_self"`
 	GvLease      *ebpf.Map `ebpf:"gv_lease"`
 	GvLocals     *ebpf.Map `ebpf:"gv_locals"`
 	GvOwn        *ebpf.Map `ebpf:"gv_own"`
@@ -201,6 +218,11 @@ func (m *verdictMaps) Close() error {
 		m.GvGranted,
 		m.GvGroups,
 		m.GvHeld,
+		m.GvInCounts,
+		m.GvInDevice,
+		m.GvInHosts,
+		m.GvInRanges,
+		m.GvInSelf,
 		m.GvLease,
 		m.GvLocals,
 		m.GvOwn,
@@ -231,6 +253,7 @@ type verdictPrograms struct {
 	GvDeliver        *ebpf.Program `ebpf:"gv_deliver"`
 	GvEndpoint       *ebpf.Program `ebpf:"gv_endpoint"`
 	GvGateway        *ebpf.Program `ebpf:"gv_gateway"`
+	GvInside         *ebpf.Program `ebpf:"gv_inside"`
 	GvNoteLocal      *ebpf.Program `ebpf:"gv_note_local"`
 	GvNoteTunnel     *ebpf.Program `ebpf:"gv_note_tunnel"`
 	GvTunnel         *ebpf.Program `ebpf:"gv_tunnel"`
@@ -246,6 +269,7 @@ func (p *verdictPrograms) Close() error {
 		p.GvDeliver,
 		p.GvEndpoint,
 		p.GvGateway,
+		p.GvInside,
 		p.GvNoteLocal,
 		p.GvNoteTunnel,
 		p.GvTunnel,

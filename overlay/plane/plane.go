@@ -190,6 +190,9 @@ func New(c Config) (_ *Plane, err error) {
 	}
 	p.fast = p.newFastPath(forPrograms)
 	p.bare = &bare{p: p, wake: make(chan struct{}, 1)}
+	if c.Secure != nil && s.Encapsulation().Mark() == "" { // what is to be judged by the switch comes to it in VXLAN
+		c.Secure.GoThrough(throughOf(p))
+	}
 	p.fast.more = p.bare.status
 	cfg.Fast = p.fast.path
 	if p.overlay, err = overlay.New(cfg, c.Source); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/overlay"
+	"github.com/grapevine-net/grapevine/overlay/fastpath"
 	"github.com/grapevine-net/grapevine/overlay/guard"
 	"github.com/grapevine-net/grapevine/overlay/secure"
 )
@@ -212,5 +213,19 @@ func (p *Plane) endSecure(inPlace func(context.Context) error) func(context.Cont
 			p.log.Warn("remove what has encrypted", "err", err)
 		}
 		return nil
+	}
+}
+
+// throughOf is how packets go by WireGuard without VXLAN.
+func throughOf(p *Plane) secure.Through {
+	all := p.cfg.Secure.All()
+	return secure.Through{
+		Path: fastpath.Inside{Path: p.fast.path}, Port: p.cfg.Settings.VXLANPort, Tell: p.cfg.Tell,
+		Ranges: func(snap *cluster.Snapshot) (list []secure.Range) {
+			for _, r := range overlay.SecureRanges(snap, all) {
+				list = append(list, secure.Range(r))
+			}
+			return list
+		},
 	}
 }

@@ -57,11 +57,12 @@ type Keys interface {
 
 // Keeper is the one who makes the device and tells it its peers.
 type Keeper struct {
-	cfg    Config
-	device wireguard.Device
-	source Source
-	poke   chan struct{} // capacity 1: the device may have changed
-	resume sync.Once
+	cfg     Config
+	device  wireguard.Device
+	source  Source
+	poke    chan struct{} // capacity 1: the device may have changed
+	through *through      // nil: all is in VXLAN
+	resume  sync.Once
 
 	ensuring sync.Mutex
 	said     [2]map[wireguard.Key]netip.AddrPort // where peers were said to be, by device
@@ -80,6 +81,7 @@ type Keeper struct {
 	kind   string
 	whole  bool // its process takes TCP whole
 	peers  int
+	ways   string // what of it goes without VXLAN
 	failed error
 	since  time.Time // since when all is as it should be
 	logged string
@@ -135,10 +137,14 @@ func (k *Keeper) Ensure(ctx context.Context) error {
 	k.ensuring.Lock()
 	defer k.ensuring.Unlock()
 	kind, err := k.ensure(ctx)
+	if err == nil {
+		err = k.through.say(k.source.Snapshot(), k.cfg.Self)
+	}
+	line := k.through.line(len(k.said[0]))
 	whole := k.device.Whole(kind)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.kind, k.whole, k.peers = kind, whole, len(k.said[0])
+	k.kind, k.whole, k.peers, k.ways = kind, whole, len(k.said[0]), line
 	switch {
 	case err == nil && k.failed != nil:
 		k.since = time.Now()
@@ -200,7 +206,13 @@ func (k *Keeper) set(ctx context.Context, which int, d wireguard.Device, want wi
 		return "", err
 	}
 	k.ears[which].Listen(&have, time.Now())
-	if err := d.Set(kind, wireguard.Diff(have, want, k.said[which])); err != nil {
+	if k.through == nil || which != 0 {
+		err = d.Set(kind, wireguard.Diff(have, want, k.said[which]))
+	} else {
+		k.lead(k.source.Snapshot(), want.Peers)
+		err = k.through.set(d, have, want, k.said[which], func(c wireguard.Change) error { return d.Set(kind, c) })
+	}
+	if err != nil {
 		return "", err
 	}
 	k.said[which] = map[wireguard.Key]netip.AddrPort{}
@@ -373,7 +385,7 @@ func (k *Keeper) State() string {
 		changing = "; its keys are being changed, which waits for " + k.waits
 	}
 	return fmt.Sprintf("%s, by %s (%s, UDP port %d), with %s, since %s%s%s",
-		what, by, link.WireGuard, k.cfg.Port, words.Plural(k.peers, "other host"), k.since.UTC().Format(time.DateTime), pace, changing+these)
+		what, by, link.WireGuard, k.cfg.Port, words.Plural(k.peers, "other host"), k.since.UTC().Format(time.DateTime), k.ways+pace, changing+these)
 }
 
 // Purge removes what an agent that is gone has left, and returns what that was.

@@ -35,7 +35,7 @@ var kinds = map[cluster.Kind]string{
 	cluster.KindNode: "nodes", cluster.KindNetwork: "networks", cluster.KindSubnet: "subnets",
 	cluster.KindEndpoint: "endpoints", cluster.KindUse: "uses", cluster.KindClaim: "claims",
 	cluster.KindPolicy: "policies", cluster.KindService: "services", cluster.KindAddresses: "addresses", cluster.KindRealm: "realms",
-	cluster.KindEgress: "egresses", cluster.KindEgressHolder: "egress holders", cluster.KindListen: "listens", cluster.KindTrial: "trials", cluster.KindLabelEgress: "egresses by label", cluster.KindBare: "bares", cluster.KindSignedPolicy: "signed policies",
+	cluster.KindEgress: "egresses", cluster.KindEgressHolder: "egress holders", cluster.KindListen: "listens", cluster.KindTrial: "trials", cluster.KindLabelEgress: "egresses by label", cluster.KindBare: "bares", cluster.KindSignedPolicy: "signed policies", cluster.KindThrough: "throughs",
 }
 
 // tombstones is how many there are of all kinds.

@@ -8,6 +8,7 @@
 // there, so that the host's stack sees all of it, and what that sends to them gv_gateway delivers.
 // That one does while an agent holds it: an older agent knows nothing of it, and would leave it
 // there with addresses that nobody looks after.
+// gv_inside stands at the ingress of the device of WireGuard, and takes what other hosts send there without VXLAN.
 // They forward what the maps decide and let everything else go on untouched, to the
 // next filter of the device or to Open vSwitch: whatever is odd, unknown or forbidden
 // gets its verdict, its answer and its counter there. What would be carried, but is too
@@ -45,6 +46,7 @@
 #define MAX_PORTS 4096
 #define MAX_BARE 16384
 #define MAX_BARE_HOSTS 1024
+#define MAX_INSIDE_HOSTS 4096
 // How many copies of a packet there may be, to members here and to other hosts. An older kernel goes through each by itself when it
 // loads the program, and takes no million steps.
 #define MAX_MEMBERS 32
@@ -453,6 +455,65 @@ struct {
 	__type(key, __u32);
 	__type(value, struct bare_counter);
 } gv_bare_counts SEC(".maps");
+
+// What follows is for packets that go in WireGuard as they are, without VXLAN. WireGuard takes from a host what is of its addresses, and
+// sends it what is for them: gv_in_ranges has the same addresses as the device's peers. So who sent a packet is proven by cryptography, and of
+// which network it is its address says, as in the maps of the switch. Whenever the two may differ for a moment the entry is nobody's: the
+// agent writes so before it changes what the device has, and the rest behind it.
+struct inside {
+	struct addr vtep; // whose they are; zero: nobody's
+	__u32 vnid;
+	__u32 own; // 1: this host's
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_RANGES);
+	__type(key, struct range_key);
+	__type(value, struct inside);
+} gv_in_ranges SEC(".maps");
+
+// Until when a host takes such packets from this one, by bpf_ktime_get_coarse_ns: the agent says it again and again.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_INSIDE_HOSTS);
+	__type(key, struct addr);
+	__type(value, __u64);
+} gv_in_hosts SEC(".maps");
+
+struct inside_self {
+	struct addr vtep; // this host's
+	__be16 port;	  // of VXLAN
+	__u16 on;	  // 0: nothing is sent so, and what comes so is the switch's
+	__u32 unused;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct inside_self);
+} gv_in_self SEC(".maps");
+
+// The device of WireGuard. The kernel takes it out of such a map when it goes, so that nothing is ever sent to another one that has its number.
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} gv_in_device SEC(".maps");
+
+// Sent, delivered, handed to the switch, lost since that could not be done, dropped since their addresses are nobody's.
+enum { INSIDE_SENT, INSIDE_DELIVERED, INSIDE_SWITCHED, INSIDE_LOST, INSIDE_STRAY, INSIDE_COUNTERS };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, INSIDE_COUNTERS);
+	__type(key, __u32);
+	__type(value, struct bare_counter);
+} gv_in_counts SEC(".maps");
 
 // hop is how a packet leaves the NIC.
 struct hop {
@@ -1600,6 +1661,12 @@ static __always_inline int may_leave(struct __sk_buff *skb, const struct config 
 	return h->protocol == IPPROTO_TCP || ports[1] != c->vxlan_port;
 }
 
+// inside: the host takes what is encrypted there (cluster.SecureRange).
+static __always_inline __u32 inside(const struct addr *a)
+{
+	return none((a->w[0] ^ bpf_htonl(0xfd677261)) | (a->w[1] ^ bpf_htonl(0x70650001)));
+}
+
 #ifdef VERDICT
 static __always_inline int decide(struct verdict *v, int mtu)
 {
@@ -1705,6 +1772,24 @@ static __always_inline int transmit(struct __sk_buff *skb, __u32 nic, const stru
 	return decide(&v, 0);
 }
 
+// By WireGuard without VXLAN is as by its device: what its addresses say is what VXLAN would have said.
+static __always_inline int transmit_inside(struct __sk_buff *skb, const struct config *c, const struct inside *own, const struct inside *to)
+{
+	struct verdict v = { .ifindex = c->tunnel, .vtep = to->vtep, .vnid = own->vnid };
+
+	if (set_ethernet(skb, NULL, skb->protocol))
+		return TC_ACT_SHOT; // no memory
+	return decide(&v, 0);
+}
+
+// The test's packets have their Ethernet headers.
+#define INSIDE_AT ETH_HLEN
+
+static __always_inline int give_ethernet(struct __sk_buff *skb)
+{
+	return 0;
+}
+
 static __always_inline int transmit_bare(struct __sk_buff *skb, __u32 nic, struct hop *way)
 {
 	struct verdict v = { .ifindex = nic };
@@ -1761,12 +1846,6 @@ static __always_inline int send(struct __sk_buff *skb, __u32 ifindex)
 static __always_inline __u32 none_of_ipv4(const struct addr *a)
 {
 	return a->w[0] | a->w[1] | (a->w[2] ^ bpf_htonl(0xffff));
-}
-
-// inside: the host takes what is encrypted there (cluster.SecureRange).
-static __always_inline __u32 inside(const struct addr *a)
-{
-	return none((a->w[0] ^ bpf_htonl(0xfd677261)) | (a->w[1] ^ bpf_htonl(0x70650001)));
 }
 
 // address has the VXLAN device send the packet to a VTEP; not 0: there is no memory.
@@ -1872,6 +1951,24 @@ static __always_inline int transmit(struct __sk_buff *skb, __u32 nic, const stru
 	return bpf_redirect(way->port, 0);
 }
 
+// transmit_inside hands the packet to the device, without its Ethernet header, which the kernel takes off. GO_ON: the device is gone.
+static __always_inline int transmit_inside(struct __sk_buff *skb, const struct config *c, const struct inside *own, const struct inside *to)
+{
+	__u32 first = 0;
+	const __u32 *device = bpf_map_lookup_elem(&gv_in_device, &first);
+
+	return device ? bpf_redirect(*device, 0) : GO_ON;
+}
+
+// What comes from the device of WireGuard begins with its IP header.
+#define INSIDE_AT 0
+
+// give_ethernet puts an Ethernet header before it; not 0: there is no memory.
+static __always_inline int give_ethernet(struct __sk_buff *skb)
+{
+	return bpf_skb_change_head(skb, ETH_HLEN, 0);
+}
+
 // transmit_bare writes the neighbour's MAC address, which is in its record: the kernel has looked up that it is still the same.
 static __always_inline int transmit_bare(struct __sk_buff *skb, __u32 nic, struct hop *way)
 {
@@ -1911,14 +2008,14 @@ static __always_inline const struct bare_host *bare_host(const void *mac)
 
 // may_be_bare says whether the switch of the other host makes of the packet without headers what it makes of it with them, and whether
 // that host's kernel hands it on as it came: it takes tunnels apart that it knows, to put packets of one together.
-static __always_inline int may_be_bare(struct __sk_buff *skb, const struct config *c, const struct headers *h)
+static __always_inline int may_be_bare(struct __sk_buff *skb, __be16 vxlan, const struct headers *h)
 {
 	__be16 ports[2];
 
 	if (h->fragment)
 		return 0;
 	if (h->protocol == IPPROTO_UDP)
-		return !bpf_skb_load_bytes(skb, h->transport, ports, sizeof(ports)) && ports[1] != c->port;
+		return !bpf_skb_load_bytes(skb, h->transport, ports, sizeof(ports)) && ports[1] != vxlan;
 	return h->protocol == IPPROTO_TCP || h->protocol == IPPROTO_ICMP || h->protocol == IPPROTO_ICMPV6;
 }
 
@@ -1929,7 +2026,7 @@ static __always_inline int go_bare(struct __sk_buff *skb, const struct config *c
 	const struct bare_host *to;
 	const struct bare *own;
 
-	if (!vnid || way->next.nh_family != AF_INET || way->next.ipv4_nh != vtep || !may_be_bare(skb, c, h))
+	if (!vnid || way->next.nh_family != AF_INET || way->next.ipv4_nh != vtep || !may_be_bare(skb, c->port, h))
 		return GO_ON;
 	to = bare_host(way->eth.h_dest);
 	if (!to || to->vtep != vtep || bpf_ktime_get_coarse_ns() >= to->until)
@@ -1941,6 +2038,53 @@ static __always_inline int go_bare(struct __sk_buff *skb, const struct config *c
 	way->eth.h_proto = skb->protocol;
 	count_bare(BARE_SENT, skb->len);
 	return transmit_bare(skb, nic, way);
+}
+
+static __always_inline void count_inside(__u32 what, __u32 bytes)
+{
+	struct bare_counter *c = bpf_map_lookup_elem(&gv_in_counts, &what);
+
+	if (!c)
+		return;
+	c->packets++;
+	c->bytes += bytes;
+}
+
+// find_inside is whose an address is that WireGuard sends to and takes; NULL: nobody's.
+static __always_inline const struct inside *find_inside(const struct addr *a)
+{
+	struct range_key key = { 128, *a };
+	const struct inside *i = bpf_map_lookup_elem(&gv_in_ranges, &key);
+
+	return i && !zero(&i->vtep) ? i : NULL;
+}
+
+// go_inside sends the packet by WireGuard as it is, if the host that it is for takes it so, and there it is of that VNID. GO_ON: it
+// goes by VXLAN, and nothing was changed.
+static __always_inline int go_inside(struct __sk_buff *skb, const struct config *c, const struct headers *h, __u32 vnid, const struct addr *vtep)
+{
+	const struct inside *own, *to;
+	const struct inside_self *self;
+	const __u64 *until;
+	__u32 first = 0;
+	int ret;
+
+	self = bpf_map_lookup_elem(&gv_in_self, &first);
+	if (!self || !self->on || !vnid || !may_be_bare(skb, self->port, h))
+		return GO_ON;
+	until = bpf_map_lookup_elem(&gv_in_hosts, vtep);
+	if (!until || bpf_ktime_get_coarse_ns() >= *until)
+		return GO_ON;
+	own = find_inside(&h->src);
+	if (!own || !own->own || own->vnid != vnid)
+		return GO_ON;
+	to = find_inside(&h->dst);
+	if (!to || to->own || !same(&to->vtep, vtep))
+		return GO_ON;
+	ret = transmit_inside(skb, c, own, to);
+	if (ret != GO_ON)
+		count_inside(INSIDE_SENT, skb->len);
+	return ret;
 }
 
 // write_outer makes the headers of a packet that is to be as long.
@@ -2220,7 +2364,7 @@ static __always_inline int endpoint(struct __sk_buff *skb, const struct config *
 	if (guarded)
 		count_ride(&r, bytes, kind == TO_CONTAINER ? BY_CONTAINER : kind == TO_GV0 ? BY_GATEWAY : BY_TUNNEL);
 	if (kind == TO_TUNNEL && !mtu) {
-		ret = encapsulate_direct(skb, c, nic, &h, src->vnid, &goal.vtep, 1);
+		ret = inside(&goal.vtep) ? go_inside(skb, c, &h, src->vnid, &goal.vtep) : encapsulate_direct(skb, c, nic, &h, src->vnid, &goal.vtep, 1);
 		if (ret != GO_ON)
 			return ret;
 	}
@@ -2470,6 +2614,89 @@ int gv_bare_out(struct __sk_buff *skb)
 		return GO_ON; // it is another host's, so that nobody takes it from this one
 	count_bare(BARE_KEPT, skb->len);
 	return TC_ACT_SHOT;
+}
+
+struct outer6 {
+	struct ipv6hdr ip;
+	struct udphdr udp;
+	__be32 flags, vnid;
+	struct frame inner;
+};
+
+#define OUTER6 (offsetof(struct outer6, inner) + sizeof(struct frame))
+
+// wrap_inside writes the headers that the sender has left out, for the switch: they come by WireGuard then, from the sender's address there,
+// as those that it writes.
+static __always_inline int wrap_inside(struct __sk_buff *skb, const struct inside_self *self, const struct inside *from)
+{
+	__u32 hash = bpf_get_hash_recalc(skb), bytes = skb->len, length = bytes - ETH_HLEN + OUTER6 - sizeof(struct ipv6hdr);
+	__u64 flags = BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 | BPF_F_ADJ_ROOM_ENCAP_L4_UDP | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN) | BPF_F_ADJ_ROOM_ENCAP_L2_ETH |
+		      BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_NO_CSUM_RESET;
+	__be16 proto = bpf_htons(ETH_P_IPV6);
+	struct outer6 o = {};
+
+	o.ip.version = 6;
+	o.ip.payload_len = bpf_htons(length);
+	o.ip.nexthdr = IPPROTO_UDP;
+	o.ip.hop_limit = 64;
+	__builtin_memcpy(&o.ip.saddr, &from->vtep, sizeof(o.ip.saddr));
+	__builtin_memcpy(&o.ip.daddr, &self->vtep, sizeof(o.ip.daddr));
+	o.udp.source = bpf_htons(0xc000 | (hash ^ hash >> 16));
+	o.udp.dest = self->port;
+	o.udp.len = bpf_htons(length);
+	o.flags = bpf_htonl(VXLAN_VNI);
+	o.vnid = bpf_htonl(from->vnid << 8);
+	set_router_mac(o.inner.macs);
+	set_router_mac(o.inner.macs + 3);
+	o.inner.proto = skb->protocol;
+	if (length > 0xffff || bpf_skb_adjust_room(skb, OUTER6, BPF_ADJ_ROOM_MAC, flags)) {
+		count_inside(INSIDE_LOST, bytes);
+		return TC_ACT_SHOT;
+	}
+	bpf_csum_level(skb, BPF_CSUM_LEVEL_INC); // what is known of its checksum is of the inner packet now
+	if (bpf_skb_store_bytes(skb, ETH_HLEN, &o, OUTER6, BPF_F_RECOMPUTE_CSUM) || bpf_skb_store_bytes(skb, 2 * ETH_ALEN, &proto, sizeof(proto), 0)) {
+		count_inside(INSIDE_LOST, bytes);
+		return TC_ACT_SHOT; // no memory
+	}
+	count_inside(INSIDE_SWITCHED, bytes);
+	return GO_ON;
+}
+
+// gv_inside takes what other hosts send by WireGuard without VXLAN. What gv_tunnel would deliver, if it had come by VXLAN, it delivers, and
+// all else it hands to the switch, as if it had. VXLAN goes on.
+SEC("tc")
+int gv_inside(struct __sk_buff *skb)
+{
+	const struct inside_self *self;
+	const struct inside *from;
+	const struct config *c;
+	struct ride r = {};
+	struct arrival a;
+	struct headers h;
+	struct addr src;
+	__u32 first = 0;
+
+	if (skb->protocol == bpf_htons(ETH_P_IPV6) && !bpf_skb_load_bytes(skb, INSIDE_AT + offsetof(struct ipv6hdr, saddr), &src, sizeof(src)) && inside(&src))
+		return GO_ON;
+	self = bpf_map_lookup_elem(&gv_in_self, &first);
+	c = bpf_map_lookup_elem(&gv_config, &first);
+	if (!self || !c || give_ethernet(skb))
+		return TC_ACT_SHOT; // no memory
+	if (parse(skb, &h, 0, skb->protocol) || !(from = find_inside(&h.src)) || from->own) {
+		count_inside(INSIDE_STRAY, skb->len);
+		return TC_ACT_SHOT;
+	}
+	if (!c->on || !self->on || arrive(&h, &from->vtep, from->vnid, &a) || a.group || exceeded(skb, a.dst->ifindex))
+		return wrap_inside(skb, self, from);
+	if (a.dst->guarded && !rides(skb, &h, &r, MAY_BEGIN))
+		return wrap_inside(skb, self, from);
+	count_arrival(&a, skb->len);
+	if (a.dst->guarded)
+		count_ride(&r, skb->len, BY_CONTAINER);
+	count_inside(INSIDE_DELIVERED, skb->len);
+	if (set_ethernet(skb, a.dst->mac, skb->protocol))
+		return TC_ACT_SHOT; // no memory
+	return deliver(skb, a.dst->ifindex, 0);
 }
 
 static __always_inline int from_gateway(struct __sk_buff *skb, const struct config *c)

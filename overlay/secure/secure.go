@@ -209,7 +209,7 @@ func (k *Keeper) set(ctx context.Context, which int, d wireguard.Device, want wi
 	if k.through == nil || which != 0 {
 		err = d.Set(kind, wireguard.Diff(have, want, k.said[which]))
 	} else {
-		k.lead(k.source.Snapshot(), want.Peers)
+		k.lead(k.source.Snapshot(), want.Peers, d.Whole(kind))
 		err = k.through.set(d, have, want, k.said[which], func(c wireguard.Change) error { return d.Set(kind, c) })
 	}
 	if err != nil {

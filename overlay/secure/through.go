@@ -46,6 +46,7 @@ type through struct {
 	ways   fastpath.InsideWays
 	takes  []uint64  // what this host's record is to say
 	told   time.Time // when it was written last
+	whole  bool      // the device's process takes VXLAN whole, so that what this host sends is quicker in it
 	why    error     // why nothing goes so
 }
 
@@ -114,9 +115,11 @@ func plan(snap *cluster.Snapshot, self cluster.NodeID, turn uint64, ranges map[c
 	return ways, takes
 }
 
-// lead says what is to go by the device without VXLAN, which is there, and gives its peers their ranges. ensuring is held.
-func (k *Keeper) lead(snap *cluster.Snapshot, peers []wireguard.Peer) {
+// lead says what is to go by the device without VXLAN, which is there, and gives its peers their ranges. A process that takes VXLAN whole
+// has nothing sent so: it takes plain packets so, too, and has more to do for each. ensuring is held.
+func (k *Keeper) lead(snap *cluster.Snapshot, peers []wireguard.Peer, whole bool) {
 	t := k.through
+	t.whole = whole
 	t.why = t.Path.Begin(k.device.Name)
 	seen := t.why == nil
 	if !seen {
@@ -143,6 +146,9 @@ func (k *Keeper) lead(snap *cluster.Snapshot, peers []wireguard.Peer) {
 	t.ways.Device, t.ways.VTEP, t.ways.Port, t.ways.On = k.device.Name, k.device.Addr, t.Port, t.why == nil
 	if t.why != nil {
 		t.ways.Hosts, t.takes = nil, nil
+	}
+	if whole {
+		t.ways.Hosts = nil
 	}
 }
 
@@ -193,7 +199,14 @@ func (t *through) line(peers int) string {
 	case t.why != nil:
 		return "; all of it in VXLAN: " + t.why.Error()
 	}
-	text := fmt.Sprintf("; without VXLAN to %d of %d", len(t.ways.Hosts), peers)
+	if t.whole {
+		return "; what it sends in VXLAN, which its process takes whole" + t.counted()
+	}
+	return fmt.Sprintf("; without VXLAN to %d of %d", len(t.ways.Hosts), peers) + t.counted()
+}
+
+// counted is what of it came to nothing.
+func (t *through) counted() (text string) {
 	if c, err := t.Path.Counts(); err == nil {
 		if c.Lost.Packets > 0 {
 			text += fmt.Sprintf("; %d lost on their way to the switch", c.Lost.Packets)

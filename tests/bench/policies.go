@@ -8,17 +8,23 @@ import (
 	"github.com/grapevine-net/grapevine/tests/lab"
 )
 
-// everybody lets all containers of the network call each other at the port of rates, and what is outside, and be called from there at
-// that port, and nothing else, by rules at both ends.
+// everybody lets all containers of the network call each other at the ports of iperf3 and of rates, and what is outside, and be called from there at
+// those ports, and nothing else, by rules at both ends.
 const everybody = `printf 'apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata: {name: everybody, namespace: ruled}
 spec:
   podSelector: {}
   policyTypes: [Ingress, Egress]
-  ingress: [{from: [{podSelector: {}}, {ipBlock: {cidr: 0.0.0.0/0}}], ports: [{protocol: TCP, port: 5302}]}]
-  egress: [{to: [{podSelector: {}}, {ipBlock: {cidr: 0.0.0.0/0}}], ports: [{protocol: TCP, port: 5302}]}]
+  ingress: [{from: [{podSelector: {}}, {ipBlock: {cidr: 0.0.0.0/0}}], ports: [{protocol: TCP, port: 5301}, {protocol: TCP, port: 5302}]}]
+  egress: [{to: [{podSelector: {}}, {ipBlock: {cidr: 0.0.0.0/0}}], ports: [{protocol: TCP, port: 5301}, {protocol: TCP, port: 5302}]}]
 ' | grapevine policy apply -f -`
+
+// What an open connection between two hosts has, with policies and without.
+const (
+	open     = "TCP, 1 stream, open, between two hosts (Gbit/s)"
+	answered = "requests a second, one connection, between two hosts"
+)
 
 // way is one by which connections are measured.
 type way struct {
@@ -79,6 +85,10 @@ func (m more) policies(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", w.name, err)
 		}
 	}
+	far := path{name: "between two hosts", client: caller.Exec, server: containers["far"].Exec, addr: containers["far"].Addrs["ruled"][0]}
+	if err := serve(ctx, far); err != nil {
+		return err
+	}
 	for round := range b.rounds {
 		for turn, with := range []string{"without policies", "with policies"} {
 			if round+turn > 0 {
@@ -93,11 +103,24 @@ func (m more) policies(ctx context.Context) error {
 				}
 				b.samples.add(connects, w.name+", "+with, rate)
 			}
+			stream, err := b.iperf(ctx, far)
+			if err != nil {
+				return err
+			}
+			answers, err := lab.Rate(ctx, caller.Exec, ways[1].addr, false, time.Duration(b.seconds)*time.Second)
+			if err != nil {
+				return err
+			}
+			b.samples.add(open, with, stream.Received.Rate/1e9)
+			b.samples.add(answered, with, answers)
 		}
 	}
 	for _, w := range ways {
 		with, without := w.name+", with policies", w.name+", without policies"
 		progress("      %s %s: %.0f without policies, %.0f with; with / without %s", connects, w.name, b.samples.median(connects, without), b.samples.median(connects, with), b.samples.compared(connects, with, without))
+	}
+	for _, what := range []string{open, answered} {
+		progress("      %s: %.2f without policies, %.2f with; with / without %s", what, b.samples.median(what, "without policies"), b.samples.median(what, "with policies"), b.samples.compared(what, "with policies", "without policies"))
 	}
 	return m.ruledRun(ctx)
 }

@@ -278,8 +278,8 @@ func (n *NAT) tables(f iptables.Protocol) (*iptables.IPTables, error) {
 	if ipt := n.open[f]; ipt != nil && n.found[f].there() {
 		return ipt, nil
 	}
+	n.found[f] = find(f) // before what it leads to: who chooses another one in between is seen the next time
 	real := realPath(f)
-	n.found[f] = find(f)
 	if ipt := n.open[f]; ipt != nil && real == n.real[f] {
 		return ipt, nil
 	}

@@ -203,7 +203,11 @@ func TestInsideSwitched(t *testing.T) {
 	b.apply()
 	b.Do(func() { must(t, Inside{b.path}.Begin(link.WireGuard)) })
 	b.set(b.ways)
-	if n := a.ping("10.128.1.7", 56); n != 5 || b.counts().Delivered.Packets == 0 {
+	n := 0
+	for tries := 0; tries < 5 && n != 5; tries++ { // on a busy machine the switch is late with what it gets now
+		n = a.ping("10.128.1.7", 56)
+	}
+	if n != 5 || b.counts().Delivered.Packets == 0 {
 		t.Errorf("on again %d of 5 pings were answered: %+v", n, b.counts())
 	}
 	// TCP, whole and in many pieces, by the VXLAN device.

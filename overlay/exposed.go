@@ -30,9 +30,9 @@ func exposedOf(all []expose.Exposure, g *ground, track bool) (list []pipeline.Ex
 	return list
 }
 
-// frontsOf are the ports that this host is to have for the outside, in order, whether it can answer them or not. What it
+// Fronts are the ports that this host is to have for the outside, in order, whether it can answer them or not. What it
 // does not heed, as labels of others' containers, has no say in how its own leave.
-func frontsOf(all []expose.Exposure, heeds func(expose.Exposure) bool) (ports []uint16) {
+func Fronts(all []expose.Exposure, heeds func(expose.Exposure) bool) (ports []uint16) {
 	for _, e := range all { // in order of ports
 		if !e.Closed && (heeds == nil || heeds(e)) && (len(ports) == 0 || ports[len(ports)-1] != e.Port.Port) {
 			ports = append(ports, e.Port.Port)

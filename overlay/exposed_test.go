@@ -26,7 +26,7 @@ func TestFronts(t *testing.T) {
 		{expose.Nothing.Heeds, nil},
 		{nil, []uint16{443, 7008}},
 	} {
-		if got := frontsOf(all, c.heeds); !slices.Equal(got, c.want) {
+		if got := Fronts(all, c.heeds); !slices.Equal(got, c.want) {
 			t.Errorf("%v, want %v", got, c.want)
 		}
 	}

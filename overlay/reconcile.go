@@ -137,7 +137,7 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 	}
 	exposures := expose.All(snap)
 	in.Exposed = exposedOf(exposures, r.plans.ground, !r.plans.powerless)
-	r.fronts = frontsOf(exposures, r.cfg.Heeds)
+	r.fronts = Fronts(exposures, r.cfg.Heeds)
 	for _, p := range problems {
 		if p.Key.Kind == cluster.KindEndpoint {
 			res.problems[p.Key.ID] = p.Err

@@ -57,13 +57,15 @@ type Config struct {
 	IPsec    bool         // VXLAN goes by IPsec, and by nothing else but link.WireGuard
 	Names    []uint16     // ports of the resolver
 	// Open are what of subnets the outside is let into, at this host's containers' own addresses.
-	Open   func(*cluster.Snapshot) []netip.Prefix
-	Run    string // the directory of the notes
-	State  string // the directory of what outlives a boot; "": nothing is to be known after one
-	Source Source
-	Reach  Reach
-	NAT    *nat.NAT
-	Log    *slog.Logger
+	Open func(*cluster.Snapshot) []netip.Prefix
+	// Exposed are the ports that this host has for the outside as others do, until Expose is called; nil: none.
+	Exposed func(*cluster.Snapshot) []uint16
+	Run     string // the directory of the notes
+	State   string // the directory of what outlives a boot; "": nothing is to be known after one
+	Source  Source
+	Reach   Reach
+	NAT     *nat.NAT
+	Log     *slog.Logger
 }
 
 // Guard is the one who sets the rules and turns forwarding on and off.
@@ -293,8 +295,11 @@ func (g *Guard) config() (filter.Config, error) {
 		Exposed: g.exposed, Inside: g.containers, Gateways: g.gateways,
 	}
 	ours, ranges := g.cfg.Reach.Ours(snap)
-	if !g.told { // an agent of before may have left a table, by which containers call published ports meanwhile
+	if !g.told { // an agent of before may have left a table, by which containers call published ports and leave meanwhile
 		cfg.Inside, cfg.Gateways = slices.Concat(ours, ranges), gatewaysOf(snap, ours)
+		if g.cfg.Exposed != nil {
+			cfg.Exposed = g.cfg.Exposed(snap)
+		}
 	}
 	cfg.Claimed = without(ours, gateway.TakenBefore(ours, g.cfg.Underlay))
 	if g.cfg.Encrypts {

@@ -95,8 +95,9 @@ func (known) Ours(s *cluster.Snapshot) (containers, ranges []netip.Prefix) {
 	return s.Subnets(), []netip.Prefix{netip.MustParsePrefix("10.128.0.0/14")}
 }
 
-// TestKnownBeforeTold: the rules of an agent that begins know containers, and their gateways, before the overlay has told which
-// they are. A container that called a published port then would be taken for somebody from outside, and keep its own address.
+// TestKnownBeforeTold: the rules of an agent that begins know containers, their gateways and the ports that all hosts answer, before the overlay
+// has told which they are. A container that called a published port then would be taken for somebody from outside, and keep its own
+// address; and one could leave by an exposed port, and have the datagrams of its clients.
 func TestKnownBeforeTold(t *testing.T) {
 	linktest.New(t).Do(func() {
 		subnet, gateway := netip.MustParsePrefix("10.7.0.0/24"), netip.MustParseAddr("10.7.0.1")
@@ -107,14 +108,20 @@ func TestKnownBeforeTold(t *testing.T) {
 			}
 		}
 		here := known{state.Snapshot()}
-		g := New(Config{Self: "1111111111111111", Own: []uint16{4789}, Run: t.TempDir(), Source: here, Reach: here, Open: func(*cluster.Snapshot) []netip.Prefix { return nil }})
+		g := New(Config{
+			Self: "1111111111111111", Own: []uint16{4789}, Run: t.TempDir(), Source: here, Reach: here,
+			Open: func(*cluster.Snapshot) []netip.Prefix { return nil }, Exposed: func(*cluster.Snapshot) []uint16 { return []uint16{53} },
+		})
 		cfg, err := g.config()
+		if !slices.Equal(cfg.Exposed, []uint16{53}) {
+			t.Errorf("before it is told: exposed ports %v", cfg.Exposed)
+		}
 		if err != nil || !slices.Contains(cfg.Inside, subnet) || len(cfg.Inside) != 2 || !slices.Equal(cfg.Gateways, []netip.Addr{gateway}) {
 			t.Errorf("before it is told: inside %v, gateways %v, %v", cfg.Inside, cfg.Gateways, err)
 		}
 		g.Expose(nil, nil, nil)
-		if cfg, err := g.config(); err != nil || len(cfg.Inside)+len(cfg.Gateways) != 0 {
-			t.Errorf("told that there are none: inside %v, gateways %v, %v", cfg.Inside, cfg.Gateways, err)
+		if cfg, err := g.config(); err != nil || len(cfg.Inside)+len(cfg.Gateways)+len(cfg.Exposed) != 0 {
+			t.Errorf("told that there are none: inside %v, gateways %v, exposed %v, %v", cfg.Inside, cfg.Gateways, cfg.Exposed, err)
 		}
 	})
 }

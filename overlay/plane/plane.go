@@ -135,6 +135,7 @@ func New(c Config) (_ *Plane, err error) {
 	p.guard = guard.New(guard.Config{
 		Self: c.Self, Own: []uint16{s.VXLANPort, s.Port}, VTEPs: []netip.Addr{wire.Addr, s.Bind}, Underlay: c.Underlay.Interface, Options: s.Encapsulation().Options(), Encrypts: c.Secure.All(), Networks: c.Secure != nil && !c.Secure.All(), IPsec: s.NeedsIPsec(),
 		Names: c.Names.Ports, Run: s.Run, State: s.State, Source: c.Source, Reach: c.Reach, NAT: p.nat, Open: c.opened, Log: c.Log,
+		Exposed: func(snap *cluster.Snapshot) []uint16 { return overlay.Fronts(expose.All(snap), c.Heeds) },
 	})
 	if s.Run != "" {
 		if err := p.tables().Note(); err != nil {

@@ -19,6 +19,7 @@ func (a *Agent) leave(ctx context.Context, r api.LeaveRequest) (api.Done, error)
 	if a.member.Leaver.Left() {
 		return api.Done{Text: leftText + a.installed.Removal(ctx)}, nil
 	}
+	a.plane.Settle(ctx)
 	text := ""
 	err := a.member.Leaver.Leave(ctx, r.Force, func(ctx context.Context) {
 		trouble := a.withdraw(ctx)

@@ -272,7 +272,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	tasks.Go(func() error { p.catchUp(ctx); return nil })
 	tasks.Go(func() error { p.bare.run(ctx); return nil })
 	tasks.Go(func() error {
-		p.await(ctx)
+		await(ctx, 3*time.Second, p.Bridge.Ping)
 		return p.overlay.Run(ctx)
 	})
 	if err := tasks.Wait(); err != nil && !errors.Is(err, context.Canceled) {
@@ -293,12 +293,24 @@ func (p *Plane) catchUp(ctx context.Context) {
 
 // await gives daemons that are just being started a moment, so that the overlay
 // does not begin with a complaint.
-func (p *Plane) await(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+func await(ctx context.Context, limit time.Duration, answers func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	for p.Bridge.Ping(ctx) != nil && ctx.Err() == nil {
+	for answers(ctx) != nil && ctx.Err() == nil {
 		time.Sleep(20 * time.Millisecond)
 	}
+}
+
+// Settle returns once the switch's daemons answer, or after ten seconds: by those that are just being started nothing can be
+// removed. It comes before Teardown, while Run goes on.
+func (p *Plane) Settle(ctx context.Context) {
+	await(ctx, 10*time.Second, func(ctx context.Context) error {
+		if err := p.Bridge.Ping(ctx); err != nil {
+			return err
+		}
+		_, err := p.Bridge.Appctl(ctx, "version")
+		return err
+	})
 }
 
 // Close leaves what carries packets. Run has returned.

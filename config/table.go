@@ -111,7 +111,7 @@ var Table = []Setting{
 	},
 	{
 		Name: "fastpath", Default: "auto",
-		Doc: "tc programs that carry what needs no switch, containers to containers: `on`, `off` or `auto`, which is `look` with the userspace datapath if the kernel can and compiles them (JIT). " +
+		Doc: "tc programs that carry what needs no switch, containers to containers: `on`, `off` or `auto`, which is `look` with the userspace datapath if the kernel can and compiles them (JIT), and with the kernel's datapath carries encrypted networks alone. " +
 			"`direct` is `on`, and between hosts the programs go past the VXLAN device: quicker, but this host's firewall and conntrack do not see these packets (docs/design/fastpath.md). " +
 			"`look` is `direct` while the agent finds nothing on this host that would do more to these packets than let them pass and count them, else `on`. " +
 			"Containers keep running and no packet is lost when it changes.",

@@ -17,7 +17,8 @@ lost. It holds until the agent is started again: GRAPEVINE_FASTPATH says what th
 Direct is on, and between hosts past the VXLAN device, this host's firewall and
 conntrack: see docs/design/fastpath.md first. Look is direct while the agent finds
 nothing on this host that would do more to these packets than let them pass and count
-them, and on otherwise; it says which rule that is.`,
+them, and on otherwise; it says which rule that is. Auto is look with the userspace
+datapath, and with the kernel's it carries encrypted networks alone.`,
 		Example: `  grapevine fastpath off     # every packet visits Open vSwitch
   grapevine fastpath auto    # with the userspace datapath, if the kernel compiles the programs: direct where nothing is passed by, else on
   grapevine fastpath direct  # on, and past the VXLAN device

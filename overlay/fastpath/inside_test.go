@@ -1,6 +1,7 @@
 package fastpath
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -393,6 +394,17 @@ func (w *judges) insideOut(t *rapid.T, p Packet, frame []byte, got Verdict, mtu 
 	after, err := w.tables.tally()
 	must(t, err)
 	without := w.insideSent(t) != sent
+	// Where nothing but what goes so is carried to other hosts, the rest goes on as it came, and is counted by nobody here.
+	config := w.config
+	config.On |= carriesSecure
+	must(t, w.objs.GvConfig.Put(uint32(0), config))
+	only, _, out := w.program(t, p, frame)
+	must(t, w.objs.GvConfig.Put(uint32(0), w.config))
+	last, err := w.tables.tally()
+	must(t, err)
+	if without && (only != got || !sameCounts(less(last, after), counted)) || !without && (only != (Verdict{}) || !bytes.Equal(out, frame) || !sameCounts(less(last, after), nil)) {
+		t.Fatalf("%v:\n%x\ngoes as %+v, without VXLAN %v, and as %+v where only that goes", p, frame, again, without, only)
+	}
 	must(t, errors.Join(w.objs.GvInRanges.Delete(own), w.objs.GvInRanges.Delete(to), w.objs.GvInHosts.Delete(addressOf(got.VTEP)), w.objs.GvInSelf.Put(uint32(0), insideSelf{})))
 	if again != got || !sameCounts(less(after, before), counted) {
 		t.Fatalf("%v:\n%x\ngoes as %+v, and by WireGuard as %+v", p, frame, got, again)

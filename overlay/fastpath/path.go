@@ -73,6 +73,7 @@ type Path struct {
 	ways     ways
 	bare     bares
 	inside   insides
+	secure   secured
 }
 
 // New returns a Path that is off and does nothing.
@@ -109,7 +110,7 @@ func (p *Path) start(direct, judged bool) error {
 	if err := p.load(); err != nil {
 		return err
 	}
-	p.on, p.direct, p.judged, p.quiet = true, direct, judged, false
+	p.on, p.direct, p.judged, p.quiet, p.secure = true, direct, judged, false, secured{}
 	return nil
 }
 
@@ -118,7 +119,7 @@ func (p *Path) start(direct, judged bool) error {
 func (p *Path) Stop() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.on, p.direct, p.judged = false, false, false
+	p.on, p.direct, p.judged, p.secure = false, false, false, secured{}
 	if err := errors.Join((Headerless{p}).linger(), (Inside{p}).quiet()); err != nil {
 		return err
 	}
@@ -182,9 +183,11 @@ func (p *Path) unload() {
 func (p *Path) Narrow(_ context.Context, in pipeline.Input) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	Secure{p}.begin(in)
 	if !p.on || p.objs == nil { // closed: a pass may still be on its way
 		return nil
 	}
+	in = Secure{p}.part(in)
 	devices, err := interfaces(p.cfg.Prefix)
 	if err == nil && p.tables.held.Locals == nil {
 		if err = p.tables.read(); err == nil {
@@ -221,7 +224,7 @@ func (p *Path) Widen(_ context.Context, in pipeline.Input) error {
 	if !p.on || p.tables.held.Locals == nil {
 		return nil
 	}
-	err := p.widen(in)
+	err := p.widen(Secure{p}.part(in))
 	if err == nil {
 		p.say(nil)
 		return nil
@@ -259,7 +262,10 @@ func (p *Path) widen(in pipeline.Input) error {
 	}
 	present := map[string]uint32{}
 	config := p.config // what is not used stays: a packet on its way may still read it
-	config.On, config.Tunnel, config.TunnelMTU, config.Underlay, config.Judged = 1, 0, 0, 0, 0
+	config.On, config.Tunnel, config.TunnelMTU, config.Underlay, config.Judged = carriesOn, 0, 0, 0, 0
+	if p.secure.only {
+		config.On |= carriesSecure
+	}
 	config.Source, config.Unsummed = addressOf(p.cfg.Source), 0
 	if !p.cfg.Underlay.Encap.Summed() {
 		config.Unsummed = 1
@@ -274,7 +280,9 @@ func (p *Path) widen(in pipeline.Input) error {
 			return err
 		}
 		config.Tunnel, config.TunnelMTU = uint32(tunnel.Index), uint32(mtu.Index)
-		present[p.cfg.Tunnel] = config.Tunnel
+		if !p.secure.only {
+			present[p.cfg.Tunnel] = config.Tunnel
+		}
 	}
 	config.Gateway = 0
 	gateway, err := p.cfg.gateway(in, p.log)
@@ -298,7 +306,7 @@ func (p *Path) widen(in pipeline.Input) error {
 		}
 	}
 	for _, port := range in.Ports {
-		if name := p.cfg.Device(port.Endpoint); devices[name] != 0 {
+		if name := p.cfg.Device(port.Endpoint); devices[name] != 0 && (Secure{p}).attends(port) {
 			present[name] = devices[name]
 		}
 	}

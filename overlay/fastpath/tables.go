@@ -56,6 +56,12 @@ type (
 	}
 )
 
+// Bits of configValue.On, as in bpf/fastpath.c.
+const (
+	carriesOn     = 1
+	carriesSecure = 2 // of what goes to other hosts only what goes in WireGuard without VXLAN (Secure)
+)
+
 // addressOf is a as the programs have it; zero if there is none.
 func addressOf(a netip.Addr) address {
 	if !a.IsValid() {

@@ -56,10 +56,15 @@ func (p *Plane) newFastPath(source netip.Addr) *fastPath {
 	return f
 }
 
-var (
-	errOff   = errors.New("as it was asked for")
-	errSpare = errors.New("auto leaves it to the kernel's openvswitch module, which is fast by itself")
-)
+var errOff = errors.New("as it was asked for")
+
+// spared is what auto says beside the kernel's own datapath of what it does not carry.
+func spared(what string) string {
+	return "auto leaves " + what + " to the kernel's openvswitch module, which is fast by itself"
+}
+
+// alone says that it is to carry encrypted networks alone: what they send goes without VXLAN, which the kernel's datapath cannot have it do.
+func (f *fastPath) alone() bool { return f.want == "auto" && f.spare }
 
 // set switches the path on or off, with what a former agent left. It carries from the
 // next pass of the overlay on.
@@ -70,7 +75,7 @@ func (f *fastPath) set(want string) {
 	f.unwatch()
 	switch want {
 	case "auto":
-		if f.why = errSpare; !f.spare {
+		if !f.spare {
 			f.why = f.path.Compiled()
 		}
 	case "off":
@@ -78,6 +83,10 @@ func (f *fastPath) set(want string) {
 	}
 	switch {
 	case f.why != nil:
+	case f.alone(): // another mode, maybe of a former agent, may have left programs that carry more
+		if f.why = f.path.Stop(); f.why == nil {
+			f.why = fastpath.Secure{Path: f.path}.Start()
+		}
 	case want == "auto", want == "look":
 		// Where it would be for nothing, nobody looks.
 		if f.why = f.path.StartJudged(); f.why == nil && f.path.NeverDirect() == nil {
@@ -92,6 +101,14 @@ func (f *fastPath) set(want string) {
 	if err := f.path.Stop(); err != nil {
 		f.log.Warn("remove the programs of the fast path", "err", err)
 	}
+}
+
+// sends reports whether the programs send VXLAN.
+func (f *fastPath) sends() bool {
+	on, _ := f.path.On()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return on && !f.alone()
 }
 
 // status is one line for people.
@@ -114,6 +131,15 @@ func (f *fastPath) line() string {
 	}
 	if f.want == "on" {
 		return "on"
+	}
+	if f.alone() {
+		switch carries, err := (fastpath.Secure{Path: f.path}).State(); {
+		case carries:
+			return "on for encrypted networks; " + spared("the others")
+		case err != nil:
+			return "off: " + spared("all") + ", and encrypted networks as well: " + err.Error()
+		}
+		return "off: " + spared("all") + ", but for encrypted networks, of which there is none"
 	}
 	if err := f.path.Direct(); err != nil {
 		return "on, not direct: " + err.Error()

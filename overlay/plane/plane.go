@@ -248,7 +248,7 @@ func (p *Plane) growBuffers() {
 // choosesSource says whether the kernel chooses by the route from which address VXLAN packets are
 // sent. Open vSwitch tells the kernel's own datapath.
 func (p *Plane) choosesSource() bool {
-	on, _ := p.fast.path.On()
+	on := p.fast.sends()
 	if p.Bridge.Datapath == ovs.Kernel && (seal{p.cfg.Secure, p.guard, p.log}).open() {
 		return true
 	}

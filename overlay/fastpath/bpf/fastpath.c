@@ -95,6 +95,9 @@ struct range {
 // Values of range.to: what the flows would look at before the gateway gets a packet.
 enum { TO_GATEWAY = 1, TO_HOST, TO_OUTSIDE };
 
+// Bits of config.on. ON_SECURE: what does not go by WireGuard without VXLAN the switch sends.
+enum { ON = 1, ON_SECURE = 2 };
+
 struct config {
 	__u32 on;	  // 0: everything goes on
 	__u32 tunnel;	  // index of the VXLAN device
@@ -2360,11 +2363,18 @@ static __always_inline int endpoint(struct __sk_buff *skb, const struct config *
 			return ret;
 		__builtin_memcpy(goal.mac, src->mac, ETH_ALEN);
 	}
+	ret = GO_ON;
+	if (kind == TO_TUNNEL && !mtu && inside(&goal.vtep))
+		ret = go_inside(skb, c, &h, src->vnid, &goal.vtep);
+	if (kind == TO_TUNNEL && !mtu && ret == GO_ON && c->on & ON_SECURE)
+		return GO_ON;
 	count_all(bytes, src->slot, 0, goal.slot, kind == TO_CONTAINER, slot);
 	if (guarded)
 		count_ride(&r, bytes, kind == TO_CONTAINER ? BY_CONTAINER : kind == TO_GV0 ? BY_GATEWAY : BY_TUNNEL);
-	if (kind == TO_TUNNEL && !mtu) {
-		ret = inside(&goal.vtep) ? go_inside(skb, c, &h, src->vnid, &goal.vtep) : encapsulate_direct(skb, c, nic, &h, src->vnid, &goal.vtep, 1);
+	if (ret != GO_ON)
+		return ret;
+	if (kind == TO_TUNNEL && !mtu && !inside(&goal.vtep)) {
+		ret = encapsulate_direct(skb, c, nic, &h, src->vnid, &goal.vtep, 1);
 		if (ret != GO_ON)
 			return ret;
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/grapevine-net/grapevine/ring"
 )
 
-// maxProofs bounds the proofs of a claim; the newest are kept.
+// maxProofs bounds the proofs of a claim; the newest are kept. Who claims what has more does it in parts (Provable).
 const maxProofs = 64
 
 // proofs returns the claims of others that c, which this host is about to write,
@@ -20,6 +20,24 @@ const maxProofs = 64
 // The newest of each writer and block is enough: whoever still takes an earlier
 // owner for the owner believes that one's newest gift at once, as far as it goes (pass).
 func (s *State) proofs(c ring.Claim) []Record {
+	list := s.allProofs(c)
+	return list[max(0, len(list)-maxProofs):]
+}
+
+// Provable are the parts in which a block is to be claimed, so that each claim has all of its proofs: mostly the block as it is.
+// A single number is not parted, whatever it has.
+func (s *State) Provable(block netip.Prefix) []netip.Prefix {
+	if block.Bits() >= block.Addr().BitLen() || len(s.allProofs(ring.Claim{Block: block, Version: ring.Version{Counter: s.clock + 1, By: s.self}})) <= maxProofs {
+		return []netip.Prefix{block}
+	}
+	bits := block.Bits() + 1
+	b := block.Addr().AsSlice()
+	b[(bits-1)/8] |= 0x80 >> ((bits - 1) % 8)
+	high, _ := netip.AddrFromSlice(b)
+	return append(s.Provable(netip.PrefixFrom(block.Addr(), bits)), s.Provable(netip.PrefixFrom(high, bits))...)
+}
+
+func (s *State) allProofs(c ring.Claim) []Record {
 	type source struct {
 		writer NodeID
 		block  netip.Prefix
@@ -43,8 +61,7 @@ func (s *State) proofs(c ring.Claim) []Record {
 		r.proofs = nil
 		add(r)
 	}
-	list := slices.SortedFunc(maps.Values(newest), func(a, b Record) int { return a.Version.Compare(b.Version) })
-	return list[max(0, len(list)-maxProofs):]
+	return slices.SortedFunc(maps.Values(newest), func(a, b Record) int { return a.Version.Compare(b.Version) })
 }
 
 // rights is who may write what, by what this host has heard and has promised.

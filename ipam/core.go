@@ -54,11 +54,8 @@ func (a *core) claim(owner cluster.NodeID, blocks ...netip.Prefix) ([]cluster.Re
 			if !tx.Snapshot().Ring().OwnsAll(a.cfg.Self, b) {
 				return fmt.Errorf("%s is not owned by this host", b)
 			}
-			c := cluster.Claim{Block: b, Owner: owner}
-			_ = tx.Put(c) // Update reports it
-			if rec, ok := tx.Snapshot().Record(c.Key()); ok {
-				recs = append(recs, rec)
-			}
+			parts, _ := tx.Claim(cluster.Claim{Block: b, Owner: owner}) // Update reports it
+			recs = append(recs, parts...)
 		}
 		return nil
 	})

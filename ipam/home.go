@@ -251,16 +251,17 @@ func (a *homing) dropCursors() {
 }
 
 // join makes one claim of what came home in pieces in a block that this host has whole, so
-// that it is one record, and one route when it is used again. a.mu is held.
+// that it is one record, and one route when it is used again. Of what one claim could not prove it makes some. a.mu is held.
 func (a *homing) join(tx *replica.Tx, block netip.Prefix) {
-	inside := 0
-	r := tx.Snapshot().Ring()
-	for c := range r.Within(block) {
-		if within(c.Block, block) && c.Block != block {
-			inside++
-		}
+	if !tx.Snapshot().Ring().OwnsAll(a.core.cfg.Self, block) {
+		return
 	}
-	if inside > 0 && r.OwnsAll(a.core.cfg.Self, block) {
-		_ = tx.Put(cluster.Claim{Block: block, Owner: a.core.cfg.Self}) // Update reports it
+	for _, part := range tx.Provable(block) {
+		for c := range tx.Snapshot().Ring().Within(part) {
+			if within(c.Block, part) && c.Block != part {
+				_ = tx.Put(cluster.Claim{Block: part, Owner: a.core.cfg.Self}) // Update reports it
+				break
+			}
+		}
 	}
 }

@@ -116,7 +116,7 @@ func TestForgottenWhileAlive(t *testing.T) {
 		w.spread()
 		w.unique(rt)
 	})
-	if forgotten == 0 || unasked == 0 {
+	if !testing.Short() && (forgotten == 0 || unasked == 0) { // twenty histories may have none
 		t.Errorf("%d hosts were forgotten, %d unasked: this proves nothing", forgotten, unasked)
 	}
 	t.Logf("%d hosts were forgotten, %d unasked", forgotten, unasked)

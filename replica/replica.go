@@ -16,6 +16,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/store"
+	"net/netip"
 )
 
 const (
@@ -238,6 +239,28 @@ type Tx struct {
 // the Update fails as a whole with that error, whatever its function returns.
 // Snapshot().Record has the record.
 func (tx *Tx) Put(b cluster.Body) error {
+	if c, ok := b.(cluster.Claim); ok {
+		_, err := tx.Claim(c)
+		return err
+	}
+	return tx.put(b)
+}
+
+// Claim is Put, and returns the records: of a block with more proofs than a claim may have, one for each of its parts.
+func (tx *Tx) Claim(c cluster.Claim) (recs []cluster.Record, err error) {
+	for _, part := range tx.Provable(c.Block) {
+		if err := tx.put(cluster.Claim{Block: part, Owner: c.Owner}); err != nil {
+			return nil, err
+		}
+		recs = append(recs, tx.written[len(tx.written)-1])
+	}
+	return recs, nil
+}
+
+// Provable are the parts of a block that Claim makes a record of each (cluster.State.Provable).
+func (tx *Tx) Provable(block netip.Prefix) []netip.Prefix { return tx.state.Provable(block) }
+
+func (tx *Tx) put(b cluster.Body) error {
 	rec, written, err := tx.state.Put(b)
 	if err != nil {
 		tx.err = err

@@ -37,7 +37,7 @@ func Serve(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("make %s: %w", name, err)
 	}
-	d := device.NewDevice(t, conn.NewDefaultBind(), log)
+	d := device.NewDevice(counted{t, refused}, counting{conn.NewDefaultBind(), refused}, log)
 	defer d.Close()
 	if err := awake(d); err != nil {
 		return err

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 
 	"github.com/vishvananda/netlink"
 	"golang.zx2c4.com/wireguard/device"
@@ -16,25 +15,19 @@ import (
 	"github.com/grapevine-net/grapevine/host/link"
 )
 
-// refusals counts what a device's process refuses, by what wireguard-go says of it, which is else not said. Of packets
-// that it only drops, such as data that come twice, it says nothing.
-type refusals struct{ atomic.Uint64 }
-
 // said are the words, as wireguard-go formats them, of packets that are refused.
 var said = map[string]bool{
-	"Received message with unknown type":                 true,
-	"Received packet with invalid mac1":                  true,
-	"Received invalid initiation message from %s":        true, // of nobody who is a peer, or one that was heard before
-	"Received invalid response message from %s":          true,
-	"IPv4 packet with disallowed source address from %v": true,
-	"IPv6 packet with disallowed source address from %v": true,
-	"Packet with invalid IP version from %v":             true,
+	"Received message with unknown type":          true,
+	"Received packet with invalid mac1":           true,
+	"Received invalid initiation message from %s": true, // of nobody who is a peer, or one that was heard before
+	"Received invalid response message from %s":   true,
+	"Could not decrypt invalid cookie response":   true,
 }
 
-func (r *refusals) hear(format string, _ ...any) {
-	if said[format] {
-		r.Add(1)
-	}
+// nothing are its words of a packet that it takes and that has nothing for the TUN device.
+var nothing = map[string]bool{
+	"%v - Receiving keepalive packet":   true,
+	"Receiving cookie response from %s": true,
 }
 
 // question is what a process is asked for that, beside the words of WireGuard's interface.
@@ -46,7 +39,7 @@ func converse(c net.Conn, d *device.Device, r *refusals) {
 	first, err := in.Peek(1) // WireGuard's words are get and set
 	if err == nil && first[0] == question[0] {
 		defer c.Close()
-		_, _ = fmt.Fprintf(c, "refused=%d\nerrno=0\n\n", r.Load())
+		_, _ = fmt.Fprintf(c, "refused=%d\nerrno=0\n\n", r.count())
 		return
 	}
 	d.IpcHandle(peeked{c, in})
@@ -60,8 +53,8 @@ type peeked struct {
 
 func (p peeked) Read(b []byte) (int, error) { return p.in.Read(b) }
 
-// Refused is how many packets each device has refused since it was begun: of nobody who is a peer, heard before, or with
-// an address that is not the sender's. A device that does not tell has none.
+// Refused is how many packets each device has refused since it was begun: of nobody who is a peer, heard before, of a session that it does
+// not have, or with an address that is not the sender's. A device that does not tell has none.
 func Refused(run string) map[string]uint64 {
 	all := map[string]uint64{}
 	for name, file := range map[string]string{link.WireGuard: "wireguard", link.WireGuard2: "wireguard-second", link.Clients: "clients"} {

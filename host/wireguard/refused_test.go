@@ -1,7 +1,9 @@
 package wireguard
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"net"
 	"net/netip"
 	"slices"
@@ -39,8 +41,8 @@ func (r *relay) passOn(from, to net.Addr) {
 	}
 }
 
-// TestRefused: what was sent once and comes again is not taken, nor is anything of who is no peer any more, of nobody, and with
-// another's address; and it is counted, but for data that come again.
+// TestRefused: what was sent once and comes again is not taken, nor is anything of who is no peer any more, of nobody, that was changed on its way,
+// and with another's address; and it is counted, each packet once. What is taken is not.
 func TestRefused(t *testing.T) {
 	a, b := newEnd(t, 1), newEnd(t, 2)
 	linktest.Wire(t, "eth0", a.NS, b.NS, []string{"192.0.2.1/24"}, []string{"192.0.2.2/24"})
@@ -81,9 +83,20 @@ func TestRefused(t *testing.T) {
 		a.Do(func() { n = Refused(a.device.Run)[link.WireGuard] })
 		return n
 	}
+	is := func(want uint64, what string) {
+		t.Helper()
+		n := refused()
+		for tries := 0; n != want && tries < 150; tries++ {
+			time.Sleep(100 * time.Millisecond)
+			n = refused()
+		}
+		if n != want {
+			t.Errorf("%s: %d are counted, want %d", what, n, want)
+		}
+	}
 	more := func(than uint64, what string) {
 		t.Helper()
-		for range 100 {
+		for range 150 {
 			if refused() > than {
 				return
 			}
@@ -91,9 +104,26 @@ func TestRefused(t *testing.T) {
 		}
 		t.Errorf("%s: not counted", what)
 	}
-	if n := refused(); n != 0 {
-		t.Errorf("%d are refused before there is any", n)
+	talk := func() {
+		t.Helper()
+		for _, ends := range [][2]*end{{a, b}, {b, a}} {
+			ends[0].Do(func() {
+				c, err := net.Dial("udp", netip.AddrPortFrom(ends[1].device.Addr, 4790).String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				for i := range 300 {
+					_, _ = c.Write(make([]byte, i))
+				}
+			})
+		}
+		if !b.says(a) || !a.says(b) {
+			t.Fatal("not heard")
+		}
 	}
+	talk()
+	is(0, "before there is any")
 
 	// Again, the same packets: the handshake, and the datagrams.
 	var ear net.PacketConn
@@ -120,17 +150,34 @@ func TestRefused(t *testing.T) {
 		t.Error("a datagram is heard that was sent once more by somebody else")
 	}
 	ear.Close()
-	more(0, "a handshake that came once more")
+	n := uint64(3 * len(kept))
+	is(n, "what came once more")
+	talk()
+	is(n, "beside what is taken")
 
-	// Of nobody.
-	n := refused()
+	// Of nobody: a handshake, data of no session, what is too short, and what is no message. And data that were changed.
 	junk := make([]byte, 148)
 	junk[0] = 1
 	_, _ = between.WriteTo(junk, to)
-	more(n, "a handshake of nobody")
+	is(n+1, "a handshake of nobody")
+	data := slices.Clone(kept[slices.IndexFunc(kept, func(p []byte) bool { return p[0] == 4 })])
+	changed, lost := slices.Clone(data), slices.Clone(data)
+	changed[len(changed)-1] ^= 1
+	binary.LittleEndian.PutUint64(changed[8:], 1<<40) // a number that was not there yet
+	binary.LittleEndian.PutUint32(lost[4:], ^binary.LittleEndian.Uint32(lost[4:]))
+	for range 5 {
+		for _, p := range [][]byte{changed, lost, {4, 0, 0, 0}, bytes.Repeat([]byte{9}, 40), junk[:100]} {
+			_, _ = between.WriteTo(p, to)
+		}
+	}
+	n += 26
+	is(n, "what is not sound")
 
-	// A forgotten host, which has its key yet.
+	// A forgotten host, which has its key yet. Its last session's data come once more.
 	a.ensure()
+	is(n, "a host is forgotten")
+	_, _ = between.WriteTo(data, to)
+	is(n+1, "data of a forgotten host")
 	n = refused()
 	b.Do(func() {
 		if _, err := b.device.Drop(); err != nil {

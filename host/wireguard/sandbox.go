@@ -215,7 +215,7 @@ func ServeSandbox(ctx context.Context, args []string) error {
 		return fmt.Errorf("make %s: %w", link.Clients, err)
 	}
 	refused := new(refusals)
-	d := device.NewDevice(t, hostBind{conn.NewDefaultBind(), host}, logger(link.Clients, refused))
+	d := device.NewDevice(counted{t, refused}, counting{hostBind{conn.NewDefaultBind(), host}, refused}, logger(link.Clients, refused))
 	defer d.Close()
 	if err := errors.Join(link.Up(link.Clients), awake(d)); err != nil {
 		return err

@@ -81,7 +81,7 @@ var reasons = map[pipeline.Reason]Kind{
 		"a host of yours that does not encrypt: `grapevine status` names it; else find who on the network sends it"},
 	pipeline.DropClear: {"in-the-clear", Meant, "this host", "other hosts", "it would have left this host in the clear",
 		"if the count goes on rising: `grapevine status` says what is wrong with WireGuard, IPsec or gv0"},
-	pipeline.DropByKey: {"refused-by-wireguard", Alien, "somebody on the wire", "this host", "WireGuard knows nobody by that key, has had the packet before, or its source is another's",
+	pipeline.DropByKey: {"refused-by-wireguard", Alien, "somebody on the wire", "this host", "WireGuard knows nobody by that key, has had the packet before or knows no session of it, or its source is another's",
 		"a host that was forgotten and a client that was removed go on trying: end them there; else somebody tries the UDP ports of WireGuard"},
 	pipeline.DropNotEncrypted: {"not-encrypted", Alien, "", "", "it is for an encrypted network and came in the clear, or is of one and would have left so",
 		"a host that cannot encrypt: `grapevine status` names it; else find who on the network sends it"},

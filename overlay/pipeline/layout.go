@@ -287,7 +287,7 @@ var reasons = []struct {
 	{DropOtherAddress, "of a network with an egress address, to the outside, by nftables: would have left with another address"},
 	{DropShadow, "of an endpoint, to the outside, by nftables: would have left by an exposed port of this host"},
 	{DropClaimed, "from outside, with an address of a container, a gateway or a host in the cluster, by nftables"},
-	{DropByKey, "to a UDP port of WireGuard, by its process: of nobody who is a peer, heard before, or with another's address"},
+	{DropByKey, "to a UDP port of WireGuard, by its process: of nobody who is a peer, of no session, heard before, or with another's address"},
 	{DropCrowd, "from or to an endpoint with rules: begins a connection, and who sends it has more than a share of the few that there is room for"},
 	{DropFull, "from or to an endpoint with rules: begins a connection, and there is room for no more"},
 	{DropUnwrapped, "at the tunnel's port, and not of a tunnel: this host's own kernel sends it out of each device, as reports of multicast groups (MLD)"},

@@ -49,7 +49,7 @@ func (p *Plane) refused() (flows []api.Flow) {
 	}
 	for device, n := range secure.Refused(p.cfg.Settings.Run) {
 		if n > 0 {
-			flows = append(flows, api.Flow{Table: nftables, Stage: device, Match: "no peer's, or heard before", Actions: "drop", Cookie: pipeline.DropByKey.Cookie(), Packets: n})
+			flows = append(flows, api.Flow{Table: nftables, Stage: device, Match: "no peer's, no session's, or heard before", Actions: "drop", Cookie: pipeline.DropByKey.Cookie(), Packets: n})
 		}
 	}
 	return flows

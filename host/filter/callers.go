@@ -22,9 +22,9 @@ func calling(cfg Config) (rules []nft.Rule) {
 		caller := exprs{nft.Immediate(unix.NFT_REG_1, nft.Bytes(first)), nft.Immediate(unix.NFT_REG_2, nft.Bytes(last)), nft.SNATRange(v6)}
 		enters := append(to(cfg.Interface), isFamily(v6)...)
 		rules = append(rules,
-			rule("who comes by the proxy is not this host", []exprs{enters, {nft.Meta(unix.NFT_META_MARK), nft.Equal(binary.NativeEndian.AppendUint32(nil, nat.Proxied))}, caller}),
+			rule("who comes by the proxy is not this host", []exprs{enters, loopback(nft.Addr(v6, false), v6, true), unled(), caller}),
 			accept("this host itself", enters, src{v6, gateways, false}.in()),
-			accept("by its loopback addresses too", enters, loopback(nft.Addr(v6, false), v6, true)),
+			accept("by its loopback addresses too, at published ports", enters, loopback(nft.Addr(v6, false), v6, true)),
 			accept("other hosts", enters, src{v6, hosts, false}.in()),
 			rule("containers are not their host", []exprs{enters, src{v6, translated, false}.in(), caller}),
 			// The one that they call may be on their bridge as well, and would answer past the host.
@@ -45,9 +45,17 @@ func posing(cfg Config) nft.Chain {
 		}
 		from := nft.CTOriginal(key)
 		c.Rules = append(c.Rules, drop("nobody else comes as this host", slices.Concat(to(cfg.Interface), begins, bit(unix.NFT_CT_STATUS, srcNAT)),
-			src{v6, gateways, false}.in(), exprs{from, nft.In(family(gateways, v6), true), from, nft.In(family(hosts, v6), true)}, loopback(from, v6, false)))
+			src{v6, gateways, false}.in(), exprs{from, nft.In(family(gateways, v6), true), from, nft.In(family(hosts, v6), true)}, loopback(from, v6, false)),
+			drop("nor who comes by the proxy", slices.Concat(to(cfg.Interface), begins, bit(unix.NFT_CT_STATUS, srcNAT)),
+				src{v6, gateways, false}.in(), loopback(from, v6, true), unled()))
 	}
 	return c
+}
+
+// unled is what no rule has led from a published port: the proxy speaks for others from loopback addresses, and for the host from
+// the gateway's.
+func unled() exprs {
+	return exprs{nft.CT(unix.NFT_CT_STATUS), nft.Masked(binary.NativeEndian.AppendUint32(nil, dstNAT)), nft.Equal(make([]byte, 4))}
 }
 
 // loopback is an address that is a loopback address, or is none.

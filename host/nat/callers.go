@@ -11,7 +11,7 @@ import (
 
 // Who calls a published port and is not this host is never seen with a gateway's address, by which containers know their
 // host and policies let it in. Two cannot be seen with their own: a container of the cluster, whose answer would not come
-// back by the host, and who is served by the proxy. These are seen with an address of Callers, the same one each time for
+// back by the host, and who is served by the proxy, which speaks for it from a loopback address. These are seen with an address of Callers, the same one each time for
 // one container, so that they are told apart, and held to their share of what there is room for. It is one that nobody
 // has: reserved (RFC 1112, 4), and of a local prefix (RFC 4193). Neither is it one by which hosts speak to containers, since
 // a container answers it as it does any client outside.
@@ -33,9 +33,6 @@ func CallersEnds(v6 bool) (first, last netip.Addr) {
 	return p.Addr().Next(), last
 }
 
-// Proxied is the mark (SO_MARK) of what the proxy sends to containers for others than this host.
-const Proxied = 0x67760050
-
 // asCaller is the target that gives what a container sends such an address.
 func asCaller(f iptables.Protocol) string {
 	first, last := CallersEnds(f == iptables.ProtocolIPv6)
@@ -43,10 +40,12 @@ func asCaller(f iptables.Protocol) string {
 }
 
 // callerRules have what others forward into the overlay, for published ports, be seen as who sends it, before somebody
-// masquerades it, and so gives it the gateway's address. (Package filter does the same before any other program's NAT,
+// masquerades it, and so gives it the gateway's address; and whom the proxy speaks for. (Package filter does the same before any other program's NAT,
 // where the kernel has NAT in nftables.)
 func callerRules(cfg Config, sources []netip.Prefix, f iptables.Protocol) (rules []string) {
 	const led = "-m conntrack --ctstate DNAT"
+	// The host itself comes from there by rules alone, which lead it from a published port.
+	rules = append(rules, fmt.Sprintf("-s %v -o %s -m conntrack ! --ctstate DNAT -j %s", loopback(f), cfg.Interface, asCaller(f)))
 	for _, p := range sources {
 		rules = append(rules,
 			fmt.Sprintf("-s %v -o %s -m addrtype --src-type LOCAL %s -j %s", p, cfg.Interface, led, Hairpin),

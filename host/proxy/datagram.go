@@ -107,7 +107,7 @@ func (s *Server) find(c client, to netip.AddrPort) net.Conn {
 	if len(l.by) >= l.most {
 		l.end(l.all.goes(func(a, b client) bool { return l.by[a].last.Before(l.by[b].last) }))
 	}
-	conn, err := s.dial(context.Background(), "udp", to, s.mark) // whom a datagram is of nobody can tell
+	conn, err := s.dial(context.Background(), "udp", to, false) // whom a datagram is of nobody can tell
 	if err != nil {
 		return nil
 	}

@@ -2,7 +2,7 @@
 // kernel can lead packets to it: at IPv6 addresses for a container that has IPv4 only, and to
 // clients with link-local addresses, which Linux forwards nothing of. It is what docker-proxy is to
 // Docker's bridges. The container does not see the client's address: of the host itself it sees the gateway's, and of everybody
-// else one that rules give to what has a mark, so that nobody else comes as the host.
+// else one that rules give to what is sent from a loopback address, by which no container is reached without them: so nobody else comes as the host.
 //
 // It serves on the sockets that hold the ports (package hold), all of them from one goroutine, so
 // that a port that nobody uses costs nothing beside its socket. A connection costs two files and
@@ -59,8 +59,7 @@ type Server struct {
 	// refuse says of a client, by its address and the interface that it came by, that it may not
 	// get at ports of this host.
 	refuse func(from netip.Addr, index int) bool
-	mark   int // of what is sent for others than this host
-	dial   func(ctx context.Context, network string, to netip.AddrPort, mark int) (net.Conn, error)
+	dial   func(ctx context.Context, network string, to netip.AddrPort, host bool) (net.Conn, error)
 	log    *slog.Logger
 	epoll  int
 
@@ -73,15 +72,14 @@ type Server struct {
 	clients  *clients
 }
 
-// New returns a Server that serves nothing yet. Mark (SO_MARK) is what it gives to all that it sends to containers for others than
-// this host.
-func New(s Sockets, refuse func(from netip.Addr, index int) bool, mark int, log *slog.Logger) (*Server, error) {
+// New returns a Server that serves nothing yet.
+func New(s Sockets, refuse func(from netip.Addr, index int) bool, log *slog.Logger) (*Server, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("make an epoll for published ports: %w", err)
 	}
 	return &Server{
-		sockets: s, refuse: refuse, mark: mark, dial: dial, log: log, epoll: fd,
+		sockets: s, refuse: refuse, dial: dial, log: log, epoll: fd,
 		served: map[port]int32{}, byNumber: map[int32]serving{},
 		streams: newStreams(Most), clients: newClients(Most),
 	}, nil
@@ -109,12 +107,23 @@ func (s *Server) Set(all []Forward) {
 // dialPatience is how long a container may take to answer.
 const dialPatience = 5 * time.Second
 
-func dial(ctx context.Context, network string, to netip.AddrPort, mark int) (net.Conn, error) {
+// dial opens a connection to a container, for this host itself or for somebody else. It is from where it is sent that says for whom, since a mark (SO_MARK)
+// is anybody's who has rules.
+func dial(ctx context.Context, network string, to netip.AddrPort, host bool) (net.Conn, error) {
 	d := net.Dialer{Timeout: dialPatience}
-	if mark != 0 {
-		d.Control = func(_, _ string, c syscall.RawConn) (err error) {
-			failed := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, mark) })
-			return errors.Join(err, failed)
+	if !host {
+		from := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}
+		if to.Addr().Is6() {
+			from.IP = net.IPv6loopback
+		}
+		d.LocalAddr = from
+		if network == "udp" {
+			d.LocalAddr = (*net.UDPAddr)(from)
+		}
+		d.Control = func(_, _ string, c syscall.RawConn) error {
+			return c.Control(func(fd uintptr) { // connections to different containers may have one port (since Linux 4.2)
+				_ = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+			})
 		}
 	}
 	return d.DialContext(ctx, network, to.String())

@@ -37,7 +37,7 @@ func (s *Server) accept(p serving) {
 		}
 		go func() {
 			defer s.streams.leave(v)
-			s.stream(v, client, p.to, s.markOf(client, addrOf(from).Addr()))
+			s.stream(v, client, p.to, itself(client, addrOf(from).Addr()))
 		}()
 	}
 }
@@ -100,18 +100,16 @@ func reset(fd int) {
 	_ = unix.Close(fd)
 }
 
-// markOf is the mark of what is sent for a client of TCP: 0, of none, if it is this host itself, which calls an address of its own from
+// itself reports whether a client of TCP is this host, which calls an address of its own from
 // there. Whoever else has that address does not hear the answer.
-func (s *Server) markOf(client int, from netip.Addr) int {
-	if at, err := unix.Getsockname(client); err == nil && addrOf(at).Addr().WithZone("") == from.WithZone("") {
-		return 0
-	}
-	return s.mark
+func itself(client int, from netip.Addr) bool {
+	at, err := unix.Getsockname(client)
+	return err == nil && addrOf(at).Addr().WithZone("") == from.WithZone("")
 }
 
 // stream carries a connection until both sides have ended, or one of them is gone, or the visitor has to go.
-func (s *Server) stream(v *visitor, fd int, to netip.AddrPort, mark int) {
-	container, err := s.dial(v.ctx, "tcp", to, mark)
+func (s *Server) stream(v *visitor, fd int, to netip.AddrPort, host bool) {
+	container, err := s.dial(v.ctx, "tcp", to, host)
 	if err != nil {
 		reset(fd)
 		return

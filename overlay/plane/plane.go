@@ -142,7 +142,7 @@ func New(c Config) (_ *Plane, err error) {
 			c.Log.Warn("empty tables of iptables may be left when grapevine is removed", "error", err)
 		}
 	}
-	if p.proxy, err = proxy.New(&p.held, strangers(c.Source, c.Self, p.guard.Closed), nat.Proxied, c.Log); err != nil {
+	if p.proxy, err = proxy.New(&p.held, strangers(c.Source, c.Self, p.guard.Closed), c.Log); err != nil {
 		return nil, err
 	}
 	p.gateway.BeforeForwarding, p.gateway.WithoutIPv6 = p.guard.Forbid, p.guard.WithoutIPv6

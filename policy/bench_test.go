@@ -122,6 +122,21 @@ func BenchmarkCompile(b *testing.B) {
 	}
 }
 
+// TestCompileFits: 100,000 containers and 75,000 policies of one host take no more memory than is promised, garbage and all.
+func TestCompileFits(t *testing.T) {
+	w := workloads[0].world()
+	for i := range w.Endpoints {
+		w.Endpoints[i].Local = true
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	rules := len(w.Compile().Rules)
+	runtime.ReadMemStats(&after)
+	if took := (after.TotalAlloc - before.TotalAlloc) / 1e6; len(w.Endpoints) != 100_000 || len(w.Policies) != 75_000 || rules != 50_000 || took > 200 {
+		t.Errorf("%d containers and %d policies are %d rules, and took %d MB, want at most 200", len(w.Endpoints), len(w.Policies), rules, took)
+	}
+}
+
 // BenchmarkChange: a container comes or goes, here or elsewhere.
 func BenchmarkChange(b *testing.B) {
 	for _, load := range workloads {

@@ -23,6 +23,8 @@ type compilation struct {
 // scratch is what a compilation needs no longer when it is done, and the next one can have.
 type scratch struct {
 	rules, made []*rule
+	same        map[string][]*rule // of NetworkPolicies, by their texts
+	named       []*class
 	order       []ranked
 	numbers     numbers
 }
@@ -104,7 +106,7 @@ func (of *Compiler) Compile() Compiled {
 	of.settle()
 	moved := of.moved
 	of.moved = nil
-	c := compilation{of: of, rules: of.scratch.rules[:0], made: of.scratch.made[:0]}
+	c := compilation{of: of, rules: slices.Grow(of.scratch.rules[:0], len(of.chosen)), made: slices.Grow(of.scratch.made[:0], len(of.chosen))}
 	if of.last != nil {
 		if len(moved) > 0 {
 			c.refill(moved)
@@ -181,19 +183,10 @@ func (u *numbers) free(hash uint64) uint32 {
 
 // atLeast are the classes that a set selects so certainly: one list for all rules, not to be changed.
 func (s *selected) atLeast(least truth) []*class {
-	list := &s.certain
 	if least == maybe {
-		list = &s.possible
+		return s.classes
 	}
-	if *list == nil {
-		*list = make([]*class, 0, len(s.classes))
-		for _, at := range s.classes {
-			if at.t >= least {
-				*list = append(*list, at.class)
-			}
-		}
-	}
-	return *list
+	return s.classes[:s.certain:s.certain]
 }
 
 // direction makes the rules of a direction.
@@ -201,13 +194,13 @@ func (c *compilation) direction(d Direction) {
 	first := len(c.rules)
 	for _, p := range c.of.chosen {
 		if p.isolates(d) {
-			for _, at := range p.subject.subject.classes {
-				at.class.isolated[d] = true
+			for _, cl := range p.subject.subject.classes {
+				cl.isolated[d] = true
 			}
 		}
 	}
 	c.tier(d, Admin, PriorityAdmin, priorityEnd)
-	same := map[string][]*rule{}
+	same := c.of.scratch.same
 	for _, p := range c.of.chosen {
 		if !p.isolates(d) {
 			continue
@@ -227,6 +220,7 @@ func (c *compilation) direction(d Direction) {
 			c.rules = append(c.rules, made...)
 		}
 	}
+	clear(same)
 	c.tier(d, Baseline, PriorityBaseline, PriorityNetworkPolicy)
 	// What policies accept and nothing denies needs no guard, and no rule.
 	guarded := func(cl *class) bool { return cl.isolated[d] || cl.denied[d] }
@@ -419,7 +413,7 @@ func (c *compilation) named(base rule, src *prepared, least truth, add func(rule
 			if p.Name == "" {
 				continue
 			}
-			if ports, t := p.resolved(&k.Endpoint); t >= least {
+			if ports, t := p.resolved(k.Endpoint); t >= least {
 				if found[ports] == nil {
 					found[ports] = &rule{}
 				}
@@ -541,7 +535,7 @@ func (c *compilation) output() (out Compiled) {
 		slices.Sort(list)
 		return list
 	}
-	out.Rules, c.of.printed = make([]CompiledRule, 0, len(c.rules)), emptied(c.of.printed)
+	out.Rules, c.of.printed = make([]CompiledRule, 0, len(c.rules)), slices.Grow(emptied(c.of.printed), len(c.rules))
 	for _, r := range c.rules {
 		h := r.hash + mix(uint64(r.Action))
 		r.ID = used.free(h)
@@ -570,7 +564,7 @@ func (c *compilation) members() (list []Class) {
 	for _, cl := range c.of.classes {
 		cl.named = false
 	}
-	var named []*class
+	named := slices.Grow(c.of.scratch.named[:0], len(c.of.classes))
 	for _, r := range c.rules {
 		for _, classes := range [2][]*class{r.subjects, r.peers} {
 			for _, cl := range classes {
@@ -584,6 +578,7 @@ func (c *compilation) members() (list []Class) {
 	slices.SortFunc(named, func(a, b *class) int { return cmp.Compare(a.hash, b.hash) })
 	used := &c.of.scratch.numbers
 	used.reset(len(named))
+	list = make([]Class, 0, len(named)+1)
 	for _, cl := range named {
 		cl.id = used.free(cl.hash)
 		cl.compile()
@@ -591,6 +586,7 @@ func (c *compilation) members() (list []Class) {
 		of.ID = cl.id
 		list = append(list, of)
 	}
+	c.of.scratch.named = emptied(named)
 	slices.SortFunc(list, func(a, b Class) int { return cmp.Compare(a.ID, b.ID) })
 	return list
 }
@@ -668,11 +664,26 @@ func hashPrefix(p netip.Prefix) uint64 {
 	return h
 }
 
+// guarded says whether rules let in or out less than everything.
+func (cl *class) guarded() bool { return cl.isolated != [3]bool{} || cl.denied != [3]bool{} }
+
 // guards are the local endpoints that rules speak about.
 func (c *compilation) guards() (list []Guard) {
+	count := 0
+	for _, cl := range c.of.classes {
+		if cl.guarded() {
+			for _, k := range cl.kinds {
+				count += k.local
+			}
+		}
+	}
+	if count == 0 {
+		return nil
+	}
+	list = make([]Guard, 0, count)
 	for _, cl := range c.of.classes {
 		in, out := cl.isolated[Ingress] || cl.denied[Ingress], cl.isolated[Egress] || cl.denied[Egress]
-		if !in && !out {
+		if !cl.guarded() {
 			continue
 		}
 		for _, k := range cl.kinds {

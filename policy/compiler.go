@@ -42,6 +42,7 @@ type Compiler struct {
 	printed  []printed         // the rules of it
 	room     []*[roomStep]rule // where rules are made
 	scratch  scratch
+	text     []byte // of what is looked up
 }
 
 // NewCompiler returns a compiler of an empty world.
@@ -49,7 +50,7 @@ func NewCompiler() *Compiler {
 	return &Compiler{
 		networks: map[string]*network{}, endpoints: map[string]*member{}, kinds: map[string]*kind{}, policies: map[Key]*entry{}, sets: map[string]*set{},
 		selectors: map[string]*networkSelector{}, classes: map[uint64]*class{}, byLabel: map[label][]*kind{}, ported: map[*kind]bool{},
-		subjects: map[string][]*set{}, peers: map[string][]*set{}, names: map[string]int{},
+		subjects: map[string][]*set{}, peers: map[string][]*set{}, names: map[string]int{}, scratch: scratch{same: map[string][]*rule{}},
 	}
 }
 
@@ -65,6 +66,7 @@ func (w World) Compile() Compiled {
 // it is the same in memory, and little if it is equal.
 func (c *Compiler) Sync(w World) {
 	c.round++
+	expect(c, w)
 	for i := range w.Networks {
 		c.putNetwork(&w.Networks[i]).round = c.round
 	}
@@ -98,6 +100,16 @@ func (c *Compiler) Sync(w World) {
 			}
 		}
 	}
+}
+
+// expect makes room for a world where there is none yet: tables that grow are written several times.
+func expect(c *Compiler, w World) {
+	if len(c.networks)+len(c.endpoints)+len(c.policies) > 0 {
+		return
+	}
+	c.endpoints, c.policies = make(map[string]*member, len(w.Endpoints)), make(map[Key]*entry, len(w.Policies))
+	c.kinds, c.sets = make(map[string]*kind, len(w.Endpoints)/2), make(map[string]*set, len(w.Policies))
+	c.networks, c.subjects = make(map[string]*network, len(w.Networks)), make(map[string][]*set, len(w.Networks))
 }
 
 // equal says whether two descriptions of an endpoint are.
@@ -142,13 +154,13 @@ type member struct {
 
 // kind are all endpoints of equal labels and ports on one network.
 type kind struct {
-	Endpoint // what is the same of all
-	text     string
-	network  *network
-	members  []*member
-	local    int // so many are here
-	class    *class
-	stale    bool
+	*Endpoint // one of them, for what is the same of all
+	text      string
+	network   *network
+	members   []*member
+	local     int // so many are here
+	class     *class
+	stale     bool
 	// subject are the sets of policies that select it, if it is here; peer those of chosen rules.
 	subject, peer []membership
 }
@@ -170,24 +182,35 @@ type set struct {
 	subject, peer selected
 }
 
-// selected are the kinds that a set selects in one of its parts, and once settled their classes.
+// selected are the kinds that a set selects in one of its parts, and once settled their classes: those first that it selects for certain.
 type selected struct {
-	kinds             []*kind
-	classes           []classTruth
-	certain, possible []*class // of classes; nil: to be listed anew
+	kinds   []*kind
+	classes []*class
+	certain int // so many of them
 }
 
 func (s *selected) add(cl *class, t truth) {
-	s.classes, s.certain, s.possible = append(s.classes, classTruth{cl, t}), nil, nil
+	s.classes = append(s.classes, cl)
+	if t == yes {
+		last := len(s.classes) - 1
+		s.classes[s.certain], s.classes[last] = s.classes[last], s.classes[s.certain]
+		s.certain++
+	}
 }
 
-func (s *selected) remove(cl *class, t truth) {
-	s.classes, s.certain, s.possible = without1(s.classes, classTruth{cl, t}), nil, nil
-}
-
-type classTruth struct {
-	class *class
-	t     truth
+func (s *selected) remove(cl *class) {
+	i := slices.Index(s.classes, cl)
+	if i < 0 {
+		return
+	}
+	if i < s.certain { // the last of these takes its place
+		s.certain--
+		s.classes[i] = s.classes[s.certain]
+		i = s.certain
+	}
+	last := len(s.classes) - 1
+	s.classes[i], s.classes[last] = s.classes[last], nil
+	s.classes = s.classes[:last]
 }
 
 // networkSelector is a selector of networks, and what it selects.
@@ -325,10 +348,11 @@ func (c *Compiler) SetRanges(ranges []Range) {
 
 // enter puts an endpoint into its kind.
 func (c *Compiler) enter(m *member) {
-	text := kindText(&m.Endpoint)
-	k, ok := c.kinds[text]
+	c.text = appendKind(c.text[:0], &m.Endpoint)
+	k, ok := c.kinds[string(c.text)]
 	if !ok {
-		k = &kind{Endpoint: m.Endpoint, text: text, network: c.network(m.Network)}
+		text := string(c.text)
+		k = &kind{Endpoint: &m.Endpoint, text: text, network: c.network(m.Network)}
 		c.kinds[text] = k
 		c.index(k)
 	}
@@ -368,8 +392,9 @@ func (c *Compiler) leave(m *member) {
 // changed says that a kind has other members than it had: these came, or went.
 func (c *Compiler) changed(k *kind, members ...*member) {
 	if k.class != nil {
-		k.class.compiled = nil
-		c.moved = append(c.moved, k.class)
+		if k.class.compiled = nil; c.last != nil {
+			c.moved = append(c.moved, k.class)
+		}
 	}
 	// Rules may name addresses: those of names of ports, and of what is in no class.
 	if c.ranged || c.ported[k] && len(c.names) > 0 || slices.ContainsFunc(members, func(m *member) bool { return len(m.ranges) > 0 }) {
@@ -390,8 +415,7 @@ func without1[T comparable](list []T, x T) []T {
 	return list[:last]
 }
 
-func kindText(e *Endpoint) string {
-	b := make([]byte, 0, 128)
+func appendKind(b []byte, e *Endpoint) []byte {
 	b = appendText(b, e.Network)
 	if e.Known {
 		b = append(b, 1)
@@ -403,7 +427,7 @@ func kindText(e *Endpoint) string {
 	for _, k := range sortedKeys(e.Ports) {
 		b = append(appendText(b, k), e.Ports[k].Proto, byte(e.Ports[k].Port>>8), byte(e.Ports[k].Port))
 	}
-	return string(b)
+	return b
 }
 
 // appendText appends a text so that no two lists of texts are the same.
@@ -444,8 +468,8 @@ func (c *Compiler) unindex(k *kind) {
 
 // each calls for each kind that a set selects, or may.
 func (c *Compiler) each(s *set, do func(k *kind, t truth)) {
-	pools := make([][]*kind, 0, 1)
-	size := 0
+	var room, other [8][]*kind
+	pools, size := room[:0], 0
 	if s.selector == nil {
 		if n, ok := c.networks[s.Network]; ok {
 			pools, size = append(pools, n.kinds), len(n.kinds)
@@ -457,13 +481,13 @@ func (c *Compiler) each(s *set, do func(k *kind, t truth)) {
 	}
 	for i := range s.Endpoints {
 		if r := &s.Endpoints[i]; r.Op == In {
-			with, n := [][]*kind{c.unknown}, len(c.unknown)
+			with, n := append(other[:0], c.unknown), len(c.unknown)
 			for _, v := range r.Values {
 				kinds := c.byLabel[label{r.Key, v}]
 				with, n = append(with, kinds), n+len(kinds)
 			}
 			if n < size {
-				pools, size = with, n
+				pools, size = append(room[:0], with...), n
 			}
 		}
 	}
@@ -627,10 +651,10 @@ func (c *Compiler) classify(k *kind) {
 			c.last = nil
 			delete(c.classes, cl.hash)
 			for _, m := range cl.subject {
-				m.set.subject.remove(cl, m.t)
+				m.set.subject.remove(cl)
 			}
 			for _, m := range cl.peer {
-				m.set.peer.remove(cl, m.t)
+				m.set.peer.remove(cl)
 			}
 		}
 	}
@@ -747,9 +771,10 @@ func (c *Compiler) DeletePolicy(key Key) {
 
 // set is a Set's set.
 func (c *Compiler) set(of Set) *set {
-	text := of.text()
-	s, ok := c.sets[text]
+	c.text = of.append(c.text[:0])
+	s, ok := c.sets[string(c.text)]
 	if !ok {
+		text := string(c.text)
 		s = &set{Set: of, text: text, hash: hash(text)}
 		if of.Network == "" {
 			s.selector = c.networkSelector(of.Networks)
@@ -784,10 +809,10 @@ func (s Selector) text(b []byte) []byte {
 	return b
 }
 
-func (s Set) text() string {
-	b := appendText(make([]byte, 0, 64), s.Network)
+func (s Set) append(b []byte) []byte {
+	b = appendText(b, s.Network)
 	b = append(s.Networks.text(b), 0)
-	return string(s.Endpoints.text(b))
+	return s.Endpoints.text(b)
 }
 
 // choose takes a policy among those with local subjects: what its rules name is matched from now on.

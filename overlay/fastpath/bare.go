@@ -75,11 +75,15 @@ type (
 		Token   uint32
 		Until   uint64
 		Gateway uint32
-		_       uint32
+		Pair    uint32 // 0: none
 	}
 
 	bareCounter struct{ Packets, Bytes uint64 }
+
+	barePair struct{ Sent, Taken uint64 }
 )
+
+const barePairs = 65 // BARE_PAIRS
 
 // MaxBareSays is how much hosts may have said, all together, with what they do not say any more.
 const MaxBareSays = 16384
@@ -140,8 +144,9 @@ func (h Headerless) set(b Bare) error {
 		return err
 	}
 	until := uint64(clock() + BareLease)
+	pairs := pairsOf(b.Hosts, p.bare.hosts)
 	for _, h := range b.Hosts {
-		v := bareHostValue{VTEP: h.VTEP.As4(), Token: p.bare.token, Gateway: leg}
+		v := bareHostValue{VTEP: h.VTEP.As4(), Token: p.bare.token, Gateway: leg, Pair: pairs[bareMAC{MAC: h.MAC}]}
 		if h.Takes {
 			v.Until = until
 		}
@@ -207,6 +212,28 @@ func (h Headerless) set(b Bare) error {
 		p.bare.ends = nil
 	}
 	return h.configureBare(1)
+}
+
+// pairsOf numbers the neighbours' counters, from 1 on. Who has a number keeps it.
+func pairsOf(hosts []BareHost, before map[bareMAC]bareHostValue) map[bareMAC]uint32 {
+	pairs, taken := map[bareMAC]uint32{}, map[uint32]bool{0: true}
+	for _, h := range hosts {
+		k := bareMAC{MAC: h.MAC}
+		if n := before[k].Pair; !taken[n] {
+			pairs[k], taken[n] = n, true
+		}
+	}
+	next := uint32(1)
+	for _, h := range hosts {
+		k := bareMAC{MAC: h.MAC}
+		for pairs[k] == 0 && next < barePairs {
+			if !taken[next] {
+				pairs[k] = next
+			}
+			next++
+		}
+	}
+	return pairs
 }
 
 // retire keeps what is not said any more for as long as others may go by it. In the name of this host's containers nobody else is to
@@ -410,7 +437,7 @@ func (h Headerless) adoptInto(spec *ebpf.CollectionSpec, old map[string]*ebpf.Ma
 	}
 	for name, m := range found {
 		switch name {
-		case bpfMapGvBareFrom, bpfMapGvBareHosts, bpfMapGvBareCounts:
+		case bpfMapGvBareFrom, bpfMapGvBareHosts, bpfMapGvBareCounts, bpfMapGvBarePairs:
 			old[name] = m
 		default:
 			_ = m.Close()
@@ -476,4 +503,25 @@ func (h Headerless) Counts() (c BareCounts, err error) {
 		}
 	}
 	return c, nil
+}
+
+// Between is what has gone without headers to a neighbour and come from it, by its MAC address, in packets as the kernel had them: it puts
+// several together. A neighbour that is not known, or none of the first of many, has no count: false.
+func (h Headerless) Between(mac bypass.MAC) (sent, taken uint64, known bool, err error) {
+	p := h.Path
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	v, known := p.bare.hosts[bareMAC{MAC: mac}]
+	if p.objs == nil || v.Pair == 0 {
+		return 0, 0, false, nil
+	}
+	var cpus []barePair
+	if err := p.objs.GvBarePairs.Lookup(v.Pair, &cpus); err != nil {
+		return 0, 0, false, fmt.Errorf("read what went without headers to %s: %w", mac, err)
+	}
+	for _, one := range cpus {
+		sent += one.Sent
+		taken += one.Taken
+	}
+	return sent, taken, known, nil
 }

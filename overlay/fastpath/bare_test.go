@@ -93,6 +93,11 @@ func TestBare(t *testing.T) {
 	if n := b.bareCounts().Delivered.Packets - there.Delivered.Packets; n != 10 {
 		t.Errorf("%d packets that came without headers were delivered, want 10", n)
 	}
+	for _, h := range [][2]*host{{a, b}, {b, a}} {
+		if sent, taken, known, err := (Headerless{h[0].path}).Between(h[1].nicMAC()); err != nil || !known || sent != 10 || taken != 10 {
+			t.Errorf("to the neighbour %d packets went without headers, and %d came, want 10 and 10 (%v, %v)", sent, taken, known, err)
+		}
+	}
 	for _, features := range []map[string]bool{nil, {"tx-tcp-segmentation": false, "tx-tcp6-segmentation": false}, {"tx-checksum-ip-generic": false}} {
 		a.Do(func() { must(t, link.SetFeatures("eth0", features)) })
 		b.Do(func() { must(t, link.SetFeatures("eth0", map[string]bool{"rx-gro": features != nil})) })

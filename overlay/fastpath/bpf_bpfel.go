@@ -20,6 +20,7 @@ const (
 	bpfMapGvBareCounts      = "gv_bare_counts"
 	bpfMapGvBareFrom        = "gv_bare_from"
 	bpfMapGvBareHosts       = "gv_bare_hosts"
+	bpfMapGvBarePairs       = "gv_bare_pairs"
 	bpfMapGvBlank           = "gv_blank"
 	bpfMapGvConfig          = "gv_config"
 	bpfMapGvFpCounters      = "gv_fp_counters"
@@ -120,6 +121,7 @@ type bpfMapSpecs struct {
 	GvBareCounts *ebpf.MapSpec `ebpf:"gv_bare_counts"`
 	GvBareFrom   *ebpf.MapSpec `ebpf:"gv_bare_from"`
 	GvBareHosts  *ebpf.MapSpec `ebpf:"gv_bare_hosts"`
+	GvBarePairs  *ebpf.MapSpec `ebpf:"gv_bare_pairs"`
 	GvBlank      *ebpf.MapSpec `ebpf:"gv_blank"`
 	GvConfig     *ebpf.MapSpec `ebpf:"gv_config"`
 	GvFpCounters *ebpf.MapSpec `ebpf:"gv_fp_counters"`
@@ -174,6 +176,7 @@ type bpfMaps struct {
 	GvBareCounts *ebpf.Map `ebpf:"gv_bare_counts"`
 	GvBareFrom   *ebpf.Map `ebpf:"gv_bare_from"`
 	GvBareHosts  *ebpf.Map `ebpf:"gv_bare_hosts"`
+	GvBarePairs  *ebpf.Map `ebpf:"gv_bare_pairs"`
 	GvBlank      *ebpf.Map `ebpf:"gv_blank"`
 	GvConfig     *ebpf.Map `ebpf:"gv_config"`
 	GvFpCounters *ebpf.Map `ebpf:"gv_fp_counters"`
@@ -204,6 +207,7 @@ func (m *bpfMaps) Close() error {
 		m.GvBareCounts,
 		m.GvBareFrom,
 		m.GvBareHosts,
+		m.GvBarePairs,
 		m.GvBlank,
 		m.GvConfig,
 		m.GvFpCounters,

@@ -485,7 +485,7 @@ func (p *Path) load() error {
 }
 
 // fresh are maps that not all have; they begin empty, but for those of Headerless and Inside.
-var fresh = []string{bpfMapGvUdpFlows, bpfMapGvHeld, bpfMapGvLease, bpfMapGvPorts, bpfMapGvAgainHeld, bpfMapGvBlank, bpfMapGvBareFrom, bpfMapGvBareHosts, bpfMapGvBareCounts, bpfMapGvInRanges, bpfMapGvInHosts, bpfMapGvInSelf, bpfMapGvInDevice, bpfMapGvInCounts}
+var fresh = []string{bpfMapGvUdpFlows, bpfMapGvHeld, bpfMapGvLease, bpfMapGvPorts, bpfMapGvAgainHeld, bpfMapGvBlank, bpfMapGvBareFrom, bpfMapGvBareHosts, bpfMapGvBareCounts, bpfMapGvBarePairs, bpfMapGvInRanges, bpfMapGvInHosts, bpfMapGvInSelf, bpfMapGvInDevice, bpfMapGvInCounts}
 
 // adopt returns the maps of attached programs that fit, and where those run. Maps come all from
 // one program: they belong together.

@@ -20,6 +20,7 @@ const (
 	verdictMapGvBareCounts      = "gv_bare_counts"
 	verdictMapGvBareFrom        = "gv_bare_from"
 	verdictMapGvBareHosts       = "gv_bare_hosts"
+	verdictMapGvBarePairs       = "gv_bare_pairs"
 	verdictMapGvBlank           = "gv_blank"
 	verdictMapGvConfig          = "gv_config"
 	verdictMapGvCopies          = "gv_copies"
@@ -122,6 +123,7 @@ type verdictMapSpecs struct {
 	GvBareCounts *ebpf.MapSpec `ebpf:"gv_bare_counts"`
 	GvBareFrom   *ebpf.MapSpec `ebpf:"gv_bare_from"`
 	GvBareHosts  *ebpf.MapSpec `ebpf:"gv_bare_hosts"`
+	GvBarePairs  *ebpf.MapSpec `ebpf:"gv_bare_pairs"`
 	GvBlank      *ebpf.MapSpec `ebpf:"gv_blank"`
 	GvConfig     *ebpf.MapSpec `ebpf:"gv_config"`
 	GvCopies     *ebpf.MapSpec `ebpf:"gv_copies"`
@@ -178,6 +180,7 @@ type verdictMaps struct {
 	GvBareCounts *ebpf.Map `ebpf:"gv_bare_counts"`
 	GvBareFrom   *ebpf.Map `ebpf:"gv_bare_from"`
 	GvBareHosts  *ebpf.Map `ebpf:"gv_bare_hosts"`
+	GvBarePairs  *ebpf.Map `ebpf:"gv_bare_pairs"`
 	GvBlank      *ebpf.Map `ebpf:"gv_blank"`
 	GvConfig     *ebpf.Map `ebpf:"gv_config"`
 	GvCopies     *ebpf.Map `ebpf:"gv_copies"`
@@ -210,6 +213,7 @@ func (m *verdictMaps) Close() error {
 		m.GvBareCounts,
 		m.GvBareFrom,
 		m.GvBareHosts,
+		m.GvBarePairs,
 		m.GvBlank,
 		m.GvConfig,
 		m.GvCopies,

@@ -22,12 +22,13 @@ import (
 // bare has containers' packets go without headers to neighbours that take them so, and says in this host's record what
 // of these headers the others are to know (GRAPEVINE_ENCAP=auto).
 type bare struct {
-	p    *Plane
-	wake chan struct{}
-	line atomic.Pointer[string] // for people; nil: it is not asked for
-	over bool                   // nothing is sent so, and the others have been told
-	told time.Time              // when this host's record was written last
-	due  time.Time              // when it is to be, at the latest; zero: it says all
+	p        *Plane
+	wake     chan struct{}
+	line     atomic.Pointer[string] // for people; nil: it is not asked for
+	over     bool                   // nothing is sent so, and the others have been told
+	told     time.Time              // when this host's record was written last
+	due      time.Time              // when it is to be, at the latest; zero: it says all
+	arrivals arrivals
 }
 
 const (
@@ -109,7 +110,8 @@ func (b *bare) pass() error {
 		return errors.Join(fmt.Errorf("underlay %s: %w", nic.Name, err), b.stop())
 	}
 	peers := barePeers(snap, self, want.MAC, near)
-	err = b.path().Set(bareTables(snap, own, want, peers, b.p.cfg.Underlay.Addr.Unmap()))
+	b.arrivals.keep(peers)
+	err = b.path().Set(bareTables(snap, own, want, peers, b.p.cfg.Underlay.Addr.Unmap(), b.arrivals.lost))
 	switch {
 	case errors.Is(err, fastpath.ErrBareNotYet):
 		return err
@@ -118,17 +120,20 @@ func (b *bare) pass() error {
 		return b.stop()
 	}
 	b.over = false
-	taking := 0
+	taking, lost := 0, []string(nil)
 	for _, p := range peers {
 		want.Takes = append(want.Takes, cluster.BareTakes{Host: p.Host, Stamp: p.Stamp})
-		if p.takes(own, want) {
+		switch {
+		case b.arrivals.lost(p.Host):
+			lost = append(lost, p.name)
+		case p.takes(own, want):
 			taking++
 		}
 	}
 	if want.Stamp = own.Stamp; !sameSays(own, want) {
 		want.Stamp = uint64(time.Now().UnixNano())
 	}
-	b.say(fmt.Sprintf("; without headers to %d of %d hosts", taking, len(hostsBut(snap, self))))
+	b.say(fmt.Sprintf("; without headers to %d of %d hosts", taking, len(hostsBut(snap, self))) + withHeaders(lost))
 	if sameSays(own, want) && slices.Equal(own.Takes, want.Takes) {
 		b.due = time.Time{}
 		return nil
@@ -268,6 +273,7 @@ func bareSays(snap *cluster.Snapshot, self cluster.NodeID) (list []cluster.BareS
 type barePeer struct {
 	cluster.Bare
 	vtep netip.Addr
+	name string
 }
 
 // takes says whether it has heard what this host says, which is what it is to say.
@@ -290,7 +296,7 @@ func barePeers(snap *cluster.Snapshot, self cluster.NodeID, mac net.HardwareAddr
 			continue
 		}
 		if slices.ContainsFunc(near, func(p netip.Prefix) bool { return p.Contains(vtep) }) {
-			list = append(list, barePeer{b, vtep})
+			list = append(list, barePeer{b, vtep, n.Name})
 		}
 	}
 	slices.SortFunc(list, func(a, b barePeer) int { return slices.Compare([]byte(a.Host), []byte(b.Host)) })
@@ -298,8 +304,8 @@ func barePeers(snap *cluster.Snapshot, self cluster.NodeID, mac net.HardwareAddr
 }
 
 // bareTables are what the programs are to know. Of what this host says they know what it has said already, and would still say: the others
-// have heard that, or will not be sent anything.
-func bareTables(snap *cluster.Snapshot, own, want cluster.Bare, peers []barePeer, vtep netip.Addr) (t fastpath.Bare) {
+// have heard that, or will not be sent anything. Who gets nothing so is lost.
+func bareTables(snap *cluster.Snapshot, own, want cluster.Bare, peers []barePeer, vtep netip.Addr, lost func(cluster.NodeID) bool) (t fastpath.Bare) {
 	secret := map[uint32]bool{0: true}
 	for n := range cluster.All[cluster.Network](snap) {
 		if n.Encrypted() {
@@ -319,7 +325,7 @@ func bareTables(snap *cluster.Snapshot, own, want cluster.Bare, peers []barePeer
 		t.Says = append(t.Says, said)
 	}
 	for _, p := range peers {
-		t.Hosts = append(t.Hosts, fastpath.BareHost{MAC: bypass.MAC(p.MAC), VTEP: p.vtep, Takes: p.takes(own, want)})
+		t.Hosts = append(t.Hosts, fastpath.BareHost{MAC: bypass.MAC(p.MAC), VTEP: p.vtep, Takes: p.takes(own, want) && !lost(p.Host)})
 		for _, s := range p.Says {
 			if known[s.Prefix] && !secret[s.VNID] {
 				t.Says = append(t.Says, fastpath.BareSays{MAC: bypass.MAC(p.MAC), Prefix: s.Prefix, VTEP: p.vtep, VNID: s.VNID})

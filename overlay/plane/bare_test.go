@@ -51,10 +51,11 @@ func TestBareStatements(t *testing.T) {
 			}
 		}
 	}
+	var lost cluster.NodeID
 	tables := func() fastpath.Bare {
 		want := own
 		want.Stamp = 0
-		return bareTables(r.Snapshot(), own, want, barePeers(r.Snapshot(), self, own.MAC, near), addr("192.0.2.1"))
+		return bareTables(r.Snapshot(), own, want, barePeers(r.Snapshot(), self, own.MAC, near), addr("192.0.2.1"), func(id cluster.NodeID) bool { return lost == id })
 	}
 	here := fastpath.BareSays{MAC: bypass.MAC(mac(1)), Prefix: prefix("10.128.0.0/22"), VTEP: addr("192.0.2.1"), VNID: 5}
 	theirs := []cluster.BareSays{{Prefix: prefix("10.128.0.0/22"), VNID: 5}, {Prefix: prefix("10.131.0.0/22"), VNID: 7}}
@@ -78,13 +79,19 @@ func TestBareStatements(t *testing.T) {
 			t.Errorf("%s: it is known that %v", c.what, got.Says)
 		}
 	}
+	// Who gets nothing without headers gets them, and what it says goes on.
+	lost = other
+	if got := tables(); len(got.Hosts) != 1 || got.Hosts[0].Takes || !slices.Equal(got.Says, []fastpath.BareSays{here, there}) {
+		t.Errorf("of a host that gets none: %+v", got)
+	}
+	lost = ""
 	// What this host would not say any more the programs forget before the others hear of it.
-	got := bareTables(r.Snapshot(), own, cluster.Bare{Host: self, MAC: mac(1)}, nil, addr("192.0.2.1"))
+	got := bareTables(r.Snapshot(), own, cluster.Bare{Host: self, MAC: mac(1)}, nil, addr("192.0.2.1"), nil)
 	if len(got.Says) > 0 {
 		t.Errorf("it is still said that %v", got.Says)
 	}
 	// What it has not said yet, as from another MAC address, nobody else is to say.
-	got = bareTables(r.Snapshot(), own, cluster.Bare{Host: self, MAC: mac(9), Says: blue}, nil, addr("192.0.2.1"))
+	got = bareTables(r.Snapshot(), own, cluster.Bare{Host: self, MAC: mac(9), Says: blue}, nil, addr("192.0.2.1"), nil)
 	if want := []fastpath.BareSays{{MAC: bypass.MAC(mac(9)), Prefix: blue[0].Prefix, VTEP: addr("192.0.2.1")}}; !slices.Equal(got.Says, want) {
 		t.Errorf("from another MAC address it is said that %v", got.Says)
 	}

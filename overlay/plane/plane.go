@@ -74,6 +74,8 @@ type Config struct {
 	Exposed func(proto string, port uint16) string
 	// Tell writes this host's record of what it sends and takes without headers; nil takes it away.
 	Tell func(cluster.Body) error
+	// Call asks another host's agent.
+	Call func(ctx context.Context, node, method string, body []byte) ([]byte, error)
 	// Heeds says which exposed ports this host answers; nil: all.
 	Heeds func(expose.Exposure) bool
 	Log   *slog.Logger
@@ -271,6 +273,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	tasks.Go(func() error { return p.cfg.Egress.Run(ctx) })
 	tasks.Go(func() error { p.catchUp(ctx); return nil })
 	tasks.Go(func() error { p.bare.run(ctx); return nil })
+	tasks.Go(func() error { p.bare.watchArrivals(ctx); return nil })
 	tasks.Go(func() error {
 		await(ctx, 3*time.Second, p.Bridge.Ping)
 		return p.overlay.Run(ctx)

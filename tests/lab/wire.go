@@ -121,6 +121,11 @@ func (w *Wire) Loss(ctx context.Context, from, to string, percent int) error {
 	return w.nft(ctx, fmt.Sprintf("add rule bridge lab loss iifname %q oifname %q numgen random mod 100 < %d drop\n", from, to, percent))
 }
 
+// Guard drops what from sends to to in another address of IPv4 than the hosts' own, as IP source guard and clouds do, until Heal.
+func (w *Wire) Guard(ctx context.Context, from, to string) error {
+	return w.nft(ctx, fmt.Sprintf("add rule bridge lab loss iifname %q oifname %q ip saddr != %s/%s drop\n", from, to, gateway4, wireBits4))
+}
+
 // Slow lets what a host is sent through at so many kbit a second only, until Slow with 0;
 // it waits for up to 300 ms, and what would wait longer is lost.
 func (w *Wire) Slow(ctx context.Context, host string, kbit int) error {
@@ -139,7 +144,7 @@ func (w *Wire) Narrow(ctx context.Context, host string, mtu int) error {
 	return w.ip(ctx, fmt.Sprintf("link set %s mtu %d", host, mtu))
 }
 
-// Heal ends all cuts and losses.
+// Heal ends all cuts, losses and guards.
 func (w *Wire) Heal(ctx context.Context) error {
 	return w.nft(ctx, "flush set bridge lab cut\nflush set bridge lab unrouted\nflush chain bridge lab loss\n")
 }

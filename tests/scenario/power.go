@@ -44,6 +44,7 @@ var powerCommands = map[string]command{
 	"boot":         boot,
 	"cut":          cut,
 	"loss":         loss,
+	"guard":        guard,
 	"narrow":       narrow,
 	"heal":         heal,
 	"joined":       joined,
@@ -160,6 +161,14 @@ func loss(ctx context.Context, s *state, args []string) (string, error) {
 	}
 	return "", errors.Join(
 		s.lab.Wire.Loss(ctx, args[1], args[2], percent), s.lab.Wire.Loss(ctx, args[2], args[1], percent))
+}
+
+// guard FROM TO: what FROM sends TO in another address than a host's own is lost.
+func guard(ctx context.Context, s *state, args []string) (string, error) {
+	if s.lab == nil || len(args) != 2 {
+		return "", usageError("usage: guard FROM TO")
+	}
+	return "", s.lab.Wire.Guard(ctx, args[0], args[1])
 }
 
 // narrow MTU HOST: its link carries packets up to this size.

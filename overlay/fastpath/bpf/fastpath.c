@@ -46,6 +46,7 @@
 #define MAX_PORTS 4096
 #define MAX_BARE 16384
 #define MAX_BARE_HOSTS 1024
+#define BARE_PAIRS 65 // cluster.MaxBareTakes, and the one of none
 #define MAX_INSIDE_HOSTS 4096
 // How many copies of a packet there may be, to members here and to other hosts. An older kernel goes through each by itself when it
 // loads the program, and takes no million steps.
@@ -434,7 +435,7 @@ struct bare_host {
 	__u32 token;
 	__u64 until;
 	__u32 gateway; // index of gv0, also where the gateway is the switch's alone; 0: there is none
-	__u32 unused;
+	__u32 pair;    // of gv_bare_pairs; 0: none
 };
 
 struct {
@@ -444,6 +445,18 @@ struct {
 	__type(key, struct bare_mac);
 	__type(value, struct bare_host);
 } gv_bare_hosts SEC(".maps");
+
+// What this host has sent a neighbour so, and has got from it: the two of them find out by that whether it arrives.
+struct bare_pair {
+	__u64 sent, taken;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, BARE_PAIRS);
+	__type(key, __u32);
+	__type(value, struct bare_pair);
+} gv_bare_pairs SEC(".maps");
 
 // Sent, delivered, handed to the switch, lost since that could not be done, dropped since they were forged, kept from leaving.
 enum { BARE_SENT, BARE_DELIVERED, BARE_SWITCHED, BARE_LOST, BARE_FORGED, BARE_KEPT, BARE_COUNTERS };
@@ -1991,6 +2004,13 @@ static __always_inline void count_bare(__u32 what, __u32 bytes)
 	c->bytes += bytes;
 }
 
+static __always_inline struct bare_pair *bare_pair(const struct bare_host *neighbour)
+{
+	__u32 pair = neighbour ? neighbour->pair : 0;
+
+	return pair ? bpf_map_lookup_elem(&gv_bare_pairs, &pair) : 0;
+}
+
 // said is what a host has said of an address, by the MAC address that a packet comes from.
 static __always_inline const struct bare *said(const void *mac, const struct addr *a)
 {
@@ -2028,6 +2048,7 @@ static __always_inline int go_bare(struct __sk_buff *skb, const struct config *c
 {
 	const struct bare_host *to;
 	const struct bare *own;
+	struct bare_pair *pair;
 
 	if (!vnid || way->next.nh_family != AF_INET || way->next.ipv4_nh != vtep || !may_be_bare(skb, c->port, h))
 		return GO_ON;
@@ -2040,6 +2061,9 @@ static __always_inline int go_bare(struct __sk_buff *skb, const struct config *c
 	skb->mark = to->token;
 	way->eth.h_proto = skb->protocol;
 	count_bare(BARE_SENT, skb->len);
+	pair = bare_pair(to);
+	if (pair)
+		pair->sent++;
 	return transmit_bare(skb, nic, way);
 }
 
@@ -2554,6 +2578,7 @@ int gv_bare(struct __sk_buff *skb)
 	const struct bare *from;
 	const struct config *c;
 	const struct range *r;
+	struct bare_pair *pair;
 	struct ride ride = {};
 	struct arrival a;
 	struct headers h;
@@ -2577,6 +2602,9 @@ int gv_bare(struct __sk_buff *skb)
 		if (!r || r->to)
 			return GO_ON; // for the host, or for the outside
 	}
+	pair = bare_pair(bare_host(h.mac));
+	if (pair)
+		pair->taken++;
 	vtep = (struct addr){ { 0, 0, bpf_htonl(0xffff), from->vtep } };
 	if (!c->on || c->underlay != skb->ifindex || arrive(&h, &vtep, from->vnid, &a) || a.group || exceeded(skb, a.dst->ifindex))
 		return wrap(skb, c, &h, from->vtep, from->vnid);

@@ -136,7 +136,7 @@ func (a *Agent) openPlane(ctx context.Context, datapath ovs.Datapath, rules []na
 	if err != nil {
 		return err
 	}
-	a.gossip.Handle(plane.MethodTaken, a.plane.Taken)
+	a.gossip.Handle(plane.MethodTaken, plane.Neighbours{Plane: a.plane}.Taken)
 	a.plane.Adopt()
 	return nil
 }

@@ -159,8 +159,12 @@ func (b *bare) askTaken(ctx context.Context, host cluster.NodeID) (uint64, error
 	return binary.BigEndian.Uint64(answer), nil
 }
 
+// Neighbours answers the questions of others that send to this host without headers.
+type Neighbours struct{ Plane *Plane }
+
 // Taken answers MethodTaken.
-func (p *Plane) Taken(_ context.Context, from string, _ []byte) ([]byte, error) {
+func (n Neighbours) Taken(_ context.Context, from string, _ []byte) ([]byte, error) {
+	p := n.Plane
 	own, there := cluster.Get[cluster.Bare](p.cfg.Source.Snapshot(), from)
 	if !there || !p.cfg.Settings.Bare {
 		return nil, errors.New("no packets without headers are taken from there")

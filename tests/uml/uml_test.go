@@ -36,8 +36,8 @@ func TestScenarios(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenarios: %v", err)
 	}
-	if !*byTurns { // these kernels have netem, which the machine's may lack; and what a host reaches by itself is asked of the kernel's datapath, too
-		files = append(files, "../scenarios/lag.txtar", "../scenarios/reach.txtar", "../scenarios/host-changed.txtar", "rare/wrapped6.txtar")
+	if !*byTurns { // these kernels have netem, which the machine's may lack; and what a host reaches by itself, and the ports of every host, are asked of the kernel's datapath, too
+		files = append(files, "../scenarios/lag.txtar", "../scenarios/reach.txtar", "../scenarios/host-changed.txtar", "../scenarios/expose.txtar", "rare/wrapped6.txtar")
 	}
 	one := *change
 	if *byTurns {

@@ -98,7 +98,7 @@ func run(ctx context.Context, o options) (err error) {
 		{"exposed: a port of every host, against a published one", more{b}.exposed},
 		{"limits: what passes of what may", more{b}.limits},
 		{"a thousand service addresses: what the agent takes", more{b}.thousand},
-		{"policies: connections a second with them, against those without", more{b}.policies},
+		{"policies: connections with them, against those without and Docker's overlay", more{b}.policies},
 		{"multicast: to a group, against the member's own address", more{b}.multicast},
 		{"beside: a network in the clear, with an encrypted one and without", b.beside},
 	}

@@ -20,10 +20,16 @@ spec:
   egress: [{to: [{podSelector: {}}, {ipBlock: {cidr: 0.0.0.0/0}}], ports: [{protocol: TCP, port: 5301}, {protocol: TCP, port: 5302}]}]
 ' | grapevine policy apply -f -`
 
-// What an open connection between two hosts has, with policies and without.
+// What an open connection has, with policies, without, and on Docker's overlay.
 const (
-	open     = "TCP, 1 stream, open, between two hosts (Gbit/s)"
-	answered = "requests a second, one connection, between two hosts"
+	open     = "TCP, 1 stream, open (Gbit/s)"
+	answered = "round trips a second, one connection of TCP"
+)
+
+// The turns of it.
+const (
+	without = "without policies"
+	with    = "with policies"
 )
 
 // way is one by which connections are measured.
@@ -85,44 +91,110 @@ func (m more) policies(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", w.name, err)
 		}
 	}
-	far := path{name: "between two hosts", client: caller.Exec, server: containers["far"].Exec, addr: containers["far"].Addrs["ruled"][0]}
-	if err := serve(ctx, far); err != nil {
+	var ends []path
+	for _, at := range [][2]string{{"near", oneHost}, {"far", twoHosts}} {
+		to := containers[at[0]]
+		p := path{name: at[1], client: caller.Exec, server: to.Exec, addr: to.Addrs["ruled"][0]}
+		if err := serve(ctx, p); err != nil {
+			return err
+		}
+		ends = append(ends, p)
+	}
+	against, err := m.onOverlay(ctx)
+	if err != nil {
 		return err
 	}
 	for round := range b.rounds {
-		for turn, with := range []string{"without policies", "with policies"} {
+		for turn, rules := range []string{without, with} {
 			if round+turn > 0 {
-				if err := m.rule(ctx, with == "with policies", caller, containers["near"], containers["far"]); err != nil {
+				if err := m.rule(ctx, rules == with, caller, containers["near"], containers["far"]); err != nil {
 					return err
 				}
 			}
 			for _, w := range ways {
 				rate, err := lab.Rate(ctx, w.client, w.addr, true, time.Duration(b.seconds)*time.Second)
 				if err != nil {
-					return fmt.Errorf("%s, %s: %w", w.name, with, err)
+					return fmt.Errorf("%s, %s: %w", w.name, rules, err)
 				}
-				b.samples.add(connects, w.name+", "+with, rate)
+				b.samples.add(connects, w.name+", "+rules, rate)
 			}
-			stream, err := b.iperf(ctx, far)
-			if err != nil {
+			if err := m.opened(ctx, rules, ends); err != nil {
 				return err
 			}
-			answers, err := lab.Rate(ctx, caller.Exec, ways[1].addr, false, time.Duration(b.seconds)*time.Second)
-			if err != nil {
-				return err
-			}
-			b.samples.add(open, with, stream.Received.Rate/1e9)
-			b.samples.add(answered, with, answers)
+		}
+		if err := m.opened(ctx, overlay, against); err != nil {
+			return err
 		}
 	}
 	for _, w := range ways {
-		with, without := w.name+", with policies", w.name+", without policies"
-		progress("      %s %s: %.0f without policies, %.0f with; with / without %s", connects, w.name, b.samples.median(connects, without), b.samples.median(connects, with), b.samples.compared(connects, with, without))
+		ruled, free := w.name+", "+with, w.name+", "+without
+		progress("      %s %s: %.0f without policies, %.0f with; with / without %s", connects, w.name, b.samples.median(connects, free), b.samples.median(connects, ruled), b.samples.compared(connects, ruled, free))
 	}
 	for _, what := range []string{open, answered} {
-		progress("      %s: %.2f without policies, %.2f with; with / without %s", what, b.samples.median(what, "without policies"), b.samples.median(what, "with policies"), b.samples.compared(what, "with policies", "without policies"))
+		for _, p := range ends {
+			of := func(turn string) string { return p.name + ", " + turn }
+			progress("      %s, %s: %.2f without policies, %.2f with; with / without %s", what, p.name, b.samples.median(what, of(without)), b.samples.median(what, of(with)), b.samples.compared(what, of(with), of(without)))
+			if b.overlay {
+				progress("      %s, %s: %.2f on Docker's overlay; with policies / overlay %s", what, p.name, b.samples.median(what, of(overlay)), b.samples.compared(what, of(with), of(overlay)))
+			}
+		}
 	}
 	return m.ruledRun(ctx)
+}
+
+// onOverlay are the paths of Docker's overlay, on one host and between two; none, if it is not compared.
+func (m more) onOverlay(ctx context.Context) (ends []path, err error) {
+	b := m.b
+	if !b.overlay {
+		return nil, nil
+	}
+	one := b.lab.Hosts[0]
+	if _, err := one.Docker(ctx, "run", "-d", "--name", "overlay-beside", "--network", overlay, lab.Image, "sleep", "100000"); err != nil {
+		return nil, err
+	}
+	beside, err := one.Container(ctx, "overlay-beside")
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range b.paths {
+		if p.name == overlay {
+			near := path{name: oneHost, client: p.client, server: beside.Exec, addr: beside.Addrs[overlay][0]}
+			if err := serve(ctx, near); err != nil {
+				return nil, err
+			}
+			p.name = twoHosts
+			ends = append(ends, near, p)
+		}
+	}
+	for i, p := range ends {
+		if err := lab.ServeRates(ctx, b.lab.Hosts[i], p.server, "0.0.0.0:5302"); err != nil {
+			return nil, err
+		}
+		if err := lab.Eventually(ctx, time.Minute*b.patience, func() error {
+			_, err := lab.Rate(ctx, p.client, p.addr.String()+":5302", false, 100*time.Millisecond)
+			return err
+		}); err != nil {
+			return nil, fmt.Errorf("Docker's overlay, %s: %w", p.name, err)
+		}
+	}
+	return ends, nil
+}
+
+// opened measures what open connections have.
+func (m more) opened(ctx context.Context, turn string, ends []path) error {
+	for _, p := range ends {
+		stream, err := m.b.iperf(ctx, p)
+		if err != nil {
+			return fmt.Errorf("%s, %s: %w", p.name, turn, err)
+		}
+		answers, err := lab.Rate(ctx, p.client, p.addr.String()+":5302", false, time.Duration(m.b.seconds)*time.Second)
+		if err != nil {
+			return fmt.Errorf("%s, %s: %w", p.name, turn, err)
+		}
+		m.b.samples.add(open, p.name+", "+turn, stream.Received.Rate/1e9)
+		m.b.samples.add(answered, p.name+", "+turn, answers)
+	}
+	return nil
 }
 
 // ruledRun times docker run on the network, which has policies now, and on Docker's overlay, in turns.

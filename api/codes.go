@@ -75,6 +75,7 @@ const (
 	SwitchRival     Code = "switch-rival"
 	GuardFails      Code = "guard-fails"
 	FirewallDrops   Code = "firewall-drops"
+	FirewallUnread  Code = "firewall-unread"
 	ForwardingOff   Code = "forwarding-off"
 	FamilyOff       Code = "family-off"
 	FamilyNarrow    Code = "family-narrow"
@@ -170,6 +171,7 @@ var Kinds = []Kind{
 	{SwitchRival, Fault, "this host's own Open vSwitch has the datapath", "GRAPEVINE_OVS=host"},
 	{GuardFails, Fault, "the rules of what may enter and leave the overlay could not be set", "load nf_tables, or give the agent CAP_NET_ADMIN"},
 	{FirewallDrops, Fault, "this host's firewall drops what grapevine needs, or its NAT leads it elsewhere", "let it pass: `status` names the rule and the command"},
+	{FirewallUnread, Warning, "this host has rules of nftables that cannot be read: what they drop is named by nobody", "install the program nft"},
 	{ForwardingOff, Fault, "forwarding is off on the underlay's interface", "`sysctl -w`, as `status` prints it"},
 	{FamilyOff, Warning, "IPv6 is off on the underlay's interface, and containers on networks with IPv6 have no way out by it", "`sysctl -w`, as `status` prints it, and set the interface up anew"},
 	{FamilyNarrow, Warning, "a host's underlay carries less than IPv6 needs, 1280 bytes of containers", "let that underlay carry more, as `status` says, or make the networks that it names without IPv6"},

@@ -244,9 +244,24 @@ type Firewall struct {
 	// SavedBy and NATBy say which variant each of these is, as the program's name has it, "-legacy" or "-nft": a rule of
 	// one lets nothing pass that the other drops. Empty, or not there: that of the iptables in PATH.
 	SavedBy, NATBy []string
-	// NFT is the output of `nft list ruleset`, empty if there is no nft.
+	// NFT is the output of `nft list ruleset`, empty if that could not be had.
 	NFT string
+	// Unread are the tables of nftables of which it is not known what they do, since NFT could not be had.
+	Unread Unread
 }
+
+// Unread are tables of nftables that could not be read, as nft names them.
+type Unread struct {
+	Tables string // several are parted by commas; "": there are none
+	Why    string
+}
+
+func (u Unread) String() string {
+	return fmt.Sprintf("this host has rules of nftables (table %s) that cannot be read (%s): nobody knows whether they drop what grapevine needs", u.Tables, u.Why)
+}
+
+// InstallNFT is what to do about Unread.
+const InstallNFT = "install the program nft (Debian's and Fedora's package nftables)"
 
 // Drop is a packet that does not get through.
 type Drop struct {
@@ -333,6 +348,9 @@ func (f Firewall) Judge(packets []Packet, proven bool) []api.Check {
 			happens = "led elsewhere"
 		}
 		checks = append(checks, wrong("firewall", d.Do, "%s would be %s by %s", d.Packet, happens, d.By))
+	}
+	if f.Unread.Tables != "" {
+		checks = append(checks, unknown("firewall", InstallNFT, "%v", f.Unread))
 	}
 	if checks == nil {
 		return []api.Check{ok("firewall", "no rule drops gossip, VXLAN or what containers send out")}

@@ -22,6 +22,7 @@ import (
 	"github.com/grapevine-net/grapevine/dns"
 	"github.com/grapevine-net/grapevine/host/docker"
 	"github.com/grapevine-net/grapevine/host/link"
+	"github.com/grapevine-net/grapevine/host/nat"
 	"github.com/grapevine-net/grapevine/host/ovs"
 	"github.com/grapevine-net/grapevine/reach"
 )
@@ -223,7 +224,13 @@ func LookAtFirewall(ctx context.Context, v6 bool) (f Firewall) {
 			f.NAT, f.NATBy = append(f.NAT, rulesOnly(text)), append(f.NATBy, variants[program])
 		}
 	}
-	f.NFT, _ = output(ctx, "nft", "list", "ruleset") // no nft, no rules of its own that matter
+	var err error
+	if f.NFT, err = output(ctx, "nft", "list", "ruleset"); err != nil {
+		if errors.Is(err, exec.ErrNotFound) {
+			err = errors.New("this host has no program nft")
+		}
+		f.Unread = Unread{strings.Join(nat.Others(), ", "), err.Error()}
+	}
 	return f
 }
 

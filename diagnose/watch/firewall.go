@@ -30,6 +30,7 @@ type Firewall struct {
 
 	mu     sync.Mutex
 	drops  []doctor.Drop
+	unread doctor.Unread
 	since  map[string]time.Time // of each of them
 	latest time.Time            // when it was known last that they are there
 }
@@ -69,7 +70,8 @@ func (w *Firewall) Run(ctx context.Context) error {
 		if begin.Before(rested) {
 			continue
 		}
-		w.set(w.judge(ctx), time.Now())
+		drops, unread := w.judge(ctx)
+		w.set(drops, unread, time.Now())
 		seen, rested = now, time.Now().Add(min(max(firewallPause, firewallShare*time.Since(begin)), firewallPauseMax))
 	}
 }
@@ -116,15 +118,16 @@ func (w *Firewall) Families() (list []bool) {
 }
 
 // judge is what the rules drop now.
-func (w *Firewall) judge(ctx context.Context) (list []doctor.Drop) {
+func (w *Firewall) judge(ctx context.Context) (list []doctor.Drop, unread doctor.Unread) {
 	nodes := w.Nodes(w.Snapshot())
 	for _, v6 := range w.Families() {
-		list = append(list, doctor.LookAtFirewall(ctx, v6).Drops(w.Packets(nodes, v6, firewallHosts))...)
+		f := doctor.LookAtFirewall(ctx, v6)
+		list, unread = append(list, f.Drops(w.Packets(nodes, v6, firewallHosts))...), f.Unread
 	}
-	return list
+	return list, unread
 }
 
-func (w *Firewall) set(drops []doctor.Drop, now time.Time) {
+func (w *Firewall) set(drops []doctor.Drop, unread doctor.Unread, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	since := map[string]time.Time{}
@@ -134,7 +137,7 @@ func (w *Firewall) set(drops []doctor.Drop, now time.Time) {
 			since[key] = w.since[key]
 		}
 	}
-	w.drops, w.since, w.latest = drops, since, now
+	w.drops, w.unread, w.since, w.latest = drops, unread, since, now
 }
 
 // still is told that nothing has changed.
@@ -153,7 +156,11 @@ func (w *Firewall) problems(verdicts []paths.Verdict, nodes []api.Node) []api.Pr
 	drops := slices.DeleteFunc(slices.Clone(w.drops), func(d doctor.Drop) bool {
 		return w.latest.Sub(w.since[d.By+d.For+d.Proto]) < firewallPatience
 	})
-	return firewallProblems(drops, heardVXLAN(verdicts, nodes))
+	list := firewallProblems(drops, heardVXLAN(verdicts, nodes))
+	if w.unread.Tables != "" {
+		list = append(list, api.Problem{Code: api.FirewallUnread, What: w.unread.String(), Do: doctor.InstallNFT})
+	}
+	return list
 }
 
 // heardVXLAN are the hosts from whose VTEPs packets come through the tunnel, whatever the

@@ -50,12 +50,12 @@ func TestFirewallProblems(t *testing.T) {
 		},
 	} {
 		var w Firewall
-		w.set(tt.drops, begin)
+		w.set(tt.drops, doctor.Unread{}, begin)
 		w.still(begin.Add(firewallPatience / 2))
 		if early := w.problems(tt.verdicts, nodes); len(early) > 0 {
 			t.Errorf("%+v: after a moment: %+v", tt.drops, early)
 		}
-		w.set(tt.drops, begin.Add(firewallPatience/2)) // read again, the same
+		w.set(tt.drops, doctor.Unread{}, begin.Add(firewallPatience/2)) // read again, the same
 		w.still(begin.Add(firewallPatience))
 		var got []string
 		for _, p := range w.problems(tt.verdicts, nodes) {

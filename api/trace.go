@@ -70,6 +70,8 @@ type TraceHop struct {
 	// says how it differs.
 	FastPath string `json:"fastPath,omitempty"`
 	FastTo   string `json:"fastTo,omitempty"`
+	// Plain says that it carries it to the other host in WireGuard without VXLAN.
+	Plain bool `json:"plain,omitempty"`
 }
 
 // TraceStep is a flow of the switch that matches.

@@ -23,12 +23,14 @@ func (o *Overlay) Walk(ctx context.Context, p walk.Packet) (walk.Path, error) {
 	}
 	path, err := walk.Read(in, p, string(said))
 	if fast, there := o.cfg.Fast.(walker); err == nil && there {
-		path.Fast, path.FastOn, err = fast.Walk(p, in)
+		var f walk.Fast
+		f, err = fast.Walk(p, in)
+		path.Fast, path.FastOn, path.Plain = f.End, f.On, f.Plain
 	}
 	return path, err
 }
 
 // walker is a fast path that says where it would take a packet.
 type walker interface {
-	Walk(walk.Packet, pipeline.Input) (end *walk.End, on bool, err error)
+	Walk(walk.Packet, pipeline.Input) (walk.Fast, error)
 }

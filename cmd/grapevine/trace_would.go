@@ -75,6 +75,9 @@ func showWould(w io.Writer, t api.Trace, flows bool) {
 				continue
 			}
 			fast := fastWords[hop.FastPath]
+			if hop.Plain {
+				fast += ", in WireGuard without VXLAN"
+			}
 			if hop.FastPath == "differs" {
 				fast = "the fast path DIFFERS: " + hop.FastTo
 			}

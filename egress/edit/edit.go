@@ -192,7 +192,7 @@ func movable(snap *cluster.Snapshot, e cluster.Egress, a netip.Addr) error {
 		}
 	}
 	for n := range cluster.All[cluster.Node](snap) {
-		if n.VTEP == a {
+		if n.Address() == a {
 			return api.Errorf(http.StatusBadRequest, "egress %.80s: %v is how the others know host %s, and cannot move: give another one", e.Name, a, n.Name)
 		}
 	}

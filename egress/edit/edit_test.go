@@ -318,3 +318,16 @@ func TestLabels(t *testing.T) {
 		t.Error("it is there yet")
 	}
 }
+
+// TestMovable: a host that encrypts all has no VTEP, and its address is as little an egress's.
+func TestMovable(t *testing.T) {
+	w := newWorld(t)
+	third := cluster.NodeID("00000000000000cc")
+	replicatest.Hear(t, w.r, third, cluster.Node{ID: third, Name: "host3", WireGuard: make([]byte, cluster.WireGuardKeySize), WireGuardAt: netip.MustParseAddrPort("192.0.2.3:7948")})
+	for address, want := range map[string]string{"192.0.2.3": "how the others know host host3", "192.0.2.4": ""} {
+		err := movable(w.r.Snapshot(), cluster.Egress{Name: "mail"}, netip.MustParseAddr(address))
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+}

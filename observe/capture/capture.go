@@ -334,8 +334,8 @@ func namesFor(snap *cluster.Snapshot, endpoints []cluster.Endpoint) pcapng.Names
 		}
 	}
 	for n := range cluster.All[cluster.Node](snap) {
-		if n.VTEP.IsValid() && len(names) < maxNames {
-			names[n.VTEP.Unmap()] = n.Name
+		if a := n.Address(); a.IsValid() && len(names) < maxNames {
+			names[a.Unmap()] = n.Name
 		}
 	}
 	for _, here := range []bool{true, false} {

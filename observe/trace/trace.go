@@ -196,6 +196,7 @@ func (d *Desk) follow(ctx context.Context, snap *cluster.Snapshot, at cluster.No
 		}
 		self, _ := cluster.Get[cluster.Node](snap, string(at))
 		p.Endpoint, p.VNID, p.VTEP, p.Via = "", path.End.VNID, self.VTEP, netip.Addr{}
+		p.Plain = path.Plain
 		if cluster.SecureRange.Contains(path.End.VTEP) { // it goes inside WireGuard
 			p.VTEP = cluster.SecureVTEP(at)
 		}
@@ -240,7 +241,7 @@ func describe(snap *cluster.Snapshot, hop api.TraceHop, path walk.Path) api.Trac
 	case path.Fast == nil:
 		hop.FastPath = "leaves"
 	case *path.Fast == path.End:
-		hop.FastPath = "carries"
+		hop.FastPath, hop.Plain = "carries", path.Plain
 	default:
 		hop.FastPath, hop.FastTo = "differs", "to its host, by the gateway"
 		if kind, place := where(snap, *path.Fast); kind == "other" {

@@ -268,7 +268,7 @@ func whoIn(snap *cluster.Snapshot) map[netip.Addr]Who {
 	hosts := map[cluster.NodeID]string{}
 	for n := range cluster.All[cluster.Node](snap) {
 		hosts[n.ID] = n.Name
-		who[n.VTEP.Unmap()] = Who{Name: n.Name}
+		who[n.Address().Unmap()] = Who{Name: n.Name}
 	}
 	for e := range cluster.All[cluster.Endpoint](snap) {
 		for _, a := range e.Addrs {

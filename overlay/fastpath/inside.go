@@ -1,14 +1,17 @@
 package fastpath
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
+	"github.com/grapevine-net/grapevine/overlay/walk"
 )
 
 // InsideRange says whose addresses these are that WireGuard takes from that host, and sends to it, and of which network.
@@ -369,6 +372,24 @@ func (i Inside) adoptInto(spec *ebpf.CollectionSpec, old map[string]*ebpf.Map) e
 		}
 	}
 	return nil
+}
+
+// sends reports whether a packet of a container that goes to a VTEP goes there in WireGuard without VXLAN.
+func (i Inside) sends(packet walk.Packet, to walk.End) bool {
+	o := i.Path.objs
+	var self insideSelf
+	var until uint64
+	var own, there insideValue
+	all := func(a netip.Addr) rangeKey { return keyOf(netip.PrefixFrom(a, a.BitLen())) }
+	vtep := addressOf(to.VTEP)
+	for _, err := range []error{o.GvInSelf.Lookup(uint32(0), &self), o.GvInHosts.Lookup(vtep, &until), o.GvInRanges.Lookup(all(packet.Src), &own), o.GvInRanges.Lookup(all(packet.Dst), &there)} {
+		if err != nil {
+			return false
+		}
+	}
+	port := binary.BigEndian.Uint16(self.Port[:])
+	return self.On != 0 && to.VNID != 0 && uint64(clock()) < until && own.Own != 0 && own.VNID == to.VNID && there.Own == 0 && there.VTEP == vtep && !(packet.Proto == walk.UDP && packet.To == port) &&
+		slices.Contains([]uint8{walk.ICMP, walk.ICMPv6, walk.TCP, walk.UDP}, packet.Proto)
 }
 
 // InsideCounts is what went and came in WireGuard without VXLAN, in packets. Stray had an address that was nobody's, as for a moment

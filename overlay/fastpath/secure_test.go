@@ -5,6 +5,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
+	"github.com/grapevine-net/grapevine/overlay/walk"
 )
 
 // TestSecure: a path that carries encrypted networks alone has no program before there is one, then none but at their containers' interfaces,
@@ -72,11 +73,28 @@ func TestSecure(t *testing.T) {
 	if n := a.counts().Sent.Packets - sent; n != 5 {
 		t.Errorf("%d packets went without VXLAN", n)
 	}
+	walks := func(plain bool, p walk.Packet) {
+		t.Helper()
+		a.Do(func() {
+			fast, err := a.path.Walk(p, a.in)
+			must(t, err)
+			if !fast.On || fast.Plain != (plain && p.Endpoint != "") || (fast.End != nil) != plain {
+				t.Errorf("%+v: %+v", p, fast)
+			}
+		})
+	}
+	out := walk.Packet{Src: addrs("10.128.0.7")[0], Dst: addrs("10.128.1.7")[0], Proto: walk.TCP, To: 80, Endpoint: "a"}
+	back := walk.Packet{Src: out.Dst, Dst: out.Src, Proto: walk.TCP, Reply: true, VTEP: a.in.VTEPs[0].Addr, VNID: 5, Plain: true}
+	walks(true, out)
+	walks(true, back)
+	back.Plain = false
+	walks(false, back)
 	ping(plain, "10.128.5.7", 56)
 	counted := tally(a.host)
 	w := a.ways
 	w.Hosts = nil
 	a.set(w)
+	walks(false, out)
 	if n := a.ping("10.128.1.7", 56); n != 0 { // there is no switch
 		t.Errorf("%d of 5 pings were answered that are the switch's", n)
 	}

@@ -9,24 +9,27 @@ import (
 	"github.com/grapevine-net/grapevine/overlay/walk"
 )
 
-// Walk is where the programs would take a packet, by what their maps hold now and not by what was put there; nil: to
-// the switch. on says whether they carry anything.
-func (p *Path) Walk(packet walk.Packet, in pipeline.Input) (end *walk.End, on bool, err error) {
+// Walk is where the programs would take a packet, by what their maps hold now and not by what was put there.
+func (p *Path) Walk(packet walk.Packet, in pipeline.Input) (walk.Fast, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.on || p.trouble != nil || p.objs == nil {
-		return nil, false, nil
+		return walk.Fast{}, nil
 	}
 	now := tables{locals: p.objs.GvLocals, ranges: p.objs.GvRanges}
 	if err := now.read(); err != nil {
-		return nil, true, err
+		return walk.Fast{On: true}, err
 	}
 	var config configValue
 	if err := p.objs.GvConfig.Lookup(uint32(0), &config); err != nil {
-		return nil, true, fmt.Errorf("read the fast path's configuration: %w", err)
+		return walk.Fast{On: true}, fmt.Errorf("read the fast path's configuration: %w", err)
 	}
 	if config.On == 0 {
-		return nil, false, nil
+		return walk.Fast{}, nil
+	}
+	only := config.On&carriesSecure != 0
+	if only && packet.VTEP.IsValid() && !packet.Plain {
+		return walk.Fast{On: true}, nil // no program stands there
 	}
 	now.held.Gate = config.gate()
 	asked, endpoints := Packet{
@@ -43,7 +46,15 @@ func (p *Path) Walk(packet walk.Packet, in pipeline.Input) (end *walk.End, on bo
 			asked.Ifindex, asked.MAC = uint32(l.Index), [6]byte(port.MAC)
 		}
 	}
-	return endOf(now.held.Verdict(asked), endpoints), true, nil
+	end := endOf(now.held.Verdict(asked), endpoints)
+	fast := walk.Fast{End: end, On: true}
+	if end != nil && end.VTEP.IsValid() && packet.Endpoint != "" {
+		fast.Plain = Inside{p}.sends(packet, *end)
+		if only && !fast.Plain {
+			fast.End = nil
+		}
+	}
+	return fast, nil
 }
 
 // endOf is a verdict, for who does not know the programs.

@@ -11,15 +11,15 @@ func TestWalk(t *testing.T) {
 	a, _ := twoHosts(t)
 	ask := func(p walk.Packet) string {
 		t.Helper()
-		end, on, err := a.path.Walk(p, a.in)
+		fast, err := a.path.Walk(p, a.in)
 		must(t, err)
 		switch {
-		case !on:
+		case !fast.On:
 			return "off"
-		case end == nil:
+		case fast.End == nil:
 			return "the switch"
 		}
-		return end.String()
+		return fast.End.String()
 	}
 	want := func(p walk.Packet, want string) {
 		t.Helper()

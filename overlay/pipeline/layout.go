@@ -249,6 +249,9 @@ const (
 	DropUnwrapped Reason = 36
 	// Of no flow, as DropClear.
 	DropPosing Reason = 37
+	// Of no flow: the fast path's program at WireGuard's device.
+	DropNobodys Reason = 38
+	DropUnwound Reason = 39
 )
 
 var reasons = []struct {
@@ -292,6 +295,8 @@ var reasons = []struct {
 	{DropFull, "from or to an endpoint with rules: begins a connection, and there is room for no more"},
 	{DropUnwrapped, "at the tunnel's port, and not of a tunnel: this host's own kernel sends it out of each device, as reports of multicast groups (MLD)"},
 	{DropPosing, "to a published port, by nftables: would have come with a gateway's address, by another program's NAT, and is not the host"},
+	{DropNobodys, "came in WireGuard without VXLAN, with an address that is nobody's, or in a form in which no host sends so, by the fast path"},
+	{DropUnwound, "came in WireGuard without VXLAN, and could not be given the headers with which the switch takes it, by the fast path"},
 }
 
 // Cookie is that of a drop that is no flow of the switch.

@@ -5,7 +5,9 @@ import (
 	"errors"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/ovs"
+	"github.com/grapevine-net/grapevine/overlay/fastpath"
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 	"github.com/grapevine-net/grapevine/overlay/secure"
 )
@@ -27,7 +29,7 @@ func (p *Plane) Flows(ctx context.Context) ([]api.Flow, error) {
 }
 
 // refused are the rules that have dropped what was in the clear, left with another address than an egress's or by an exposed port, or
-// came with an address of the cluster's, as flows of no table: they are nftables'. And what WireGuard's processes have refused.
+// came with an address of the cluster's, as flows of no table: they are nftables'. And what WireGuard's processes have refused, and the program at its device has dropped.
 func (p *Plane) refused() (flows []api.Flow) {
 	for _, r := range p.guard.Refused() {
 		reason := pipeline.DropClear
@@ -50,6 +52,17 @@ func (p *Plane) refused() (flows []api.Flow) {
 	for device, n := range secure.Refused(p.cfg.Settings.Run) {
 		if n > 0 {
 			flows = append(flows, api.Flow{Table: nftables, Stage: device, Match: "no peer's, no session's, or heard before", Actions: "drop", Cookie: pipeline.DropByKey.Cookie(), Packets: n})
+		}
+	}
+	if c, err := (fastpath.Inside{Path: p.fast.path}).Counts(); err == nil {
+		for _, one := range []struct {
+			reason pipeline.Reason
+			what   string
+			n      pipeline.Count
+		}{{pipeline.DropNobodys, "in WireGuard without VXLAN, nobody's", c.Stray}, {pipeline.DropUnwound, "in WireGuard without VXLAN, for the switch", c.Lost}} {
+			if one.n.Packets > 0 {
+				flows = append(flows, api.Flow{Table: nftables, Stage: link.WireGuard, Match: one.what, Actions: "drop", Cookie: one.reason.Cookie(), Packets: one.n.Packets, Bytes: one.n.Bytes})
+			}
 		}
 	}
 	return flows

@@ -147,7 +147,7 @@ func EncryptionOf(p *Plane, encrypted bool) string {
 	case byItself && !p.guard.Strict():
 		return shut
 	case byItself:
-		return k.How() + ", or not at all"
+		return k.How() + ", or not at all" + k.Ways()
 	case !p.cfg.Settings.NeedsIPsec():
 		return ""
 	case !p.guard.ByIPsec():

@@ -362,6 +362,16 @@ func (k *Keeper) How() string {
 	return fmt.Sprintf("by %s, since %s", by, k.since.UTC().Format(time.DateTime))
 }
 
+// Ways says, behind How, how much of it goes without VXLAN.
+func (k *Keeper) Ways() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.failed != nil {
+		return ""
+	}
+	return k.ways
+}
+
 // State is one line for people.
 func (k *Keeper) State() string {
 	k.mu.Lock()

@@ -39,6 +39,8 @@ type Packet struct {
 	VNID     uint32     `cbor:"9,keyasint,omitempty"`
 	// Via is, of an answer of an exposed port, the VTEP by which the connection came.
 	Via netip.Addr `cbor:"10,keyasint,omitempty"`
+	// Plain says that it comes from that VTEP in WireGuard without VXLAN.
+	Plain bool `cbor:"11,keyasint,omitempty"`
 }
 
 // Back is the answer to p.
@@ -89,6 +91,14 @@ type Path struct {
 	Fast *End `cbor:"3,keyasint,omitempty"`
 	// FastOn says that there is a fast path that was asked.
 	FastOn bool `cbor:"4,keyasint,omitempty"`
+	// Plain says that it sends it in WireGuard without VXLAN.
+	Plain bool `cbor:"5,keyasint,omitempty"`
+}
+
+// Fast is Fast, FastOn and Plain of a Path.
+type Fast struct {
+	End       *End
+	On, Plain bool
 }
 
 // Last is the flow that decided, or nothing.

@@ -161,7 +161,7 @@ func (f Facts) host(text string) (host cluster.Node, at netip.Addr, ok bool) {
 	addr = addr.Unmap()
 	_, none := view.EndpointsOf(f.Snap, text)
 	for n := range cluster.All[cluster.Node](f.Snap) {
-		if v := n.VTEP.Unmap(); v.IsValid() && (v == addr || n.Name == text && none != nil) {
+		if v := n.Address().Unmap(); v.IsValid() && (v == addr || n.Name == text && none != nil) {
 			return n, v, true
 		}
 	}

@@ -211,3 +211,13 @@ func TestEgress(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestHostThatEncrypts: a host that encrypts all has no VTEP, and is known by its address and its name all the same.
+func TestHostThatEncrypts(t *testing.T) {
+	f := world(t, cluster.Node{ID: host2, Name: "secret", WireGuard: make([]byte, cluster.WireGuardKeySize), WireGuardAt: netip.MustParseAddrPort("192.0.2.3:7948")})
+	for _, text := range []string{"secret", "192.0.2.3"} {
+		if n, at, ok := f.host(text); !ok || n.Name != "secret" || at != addr("192.0.2.3") {
+			t.Errorf("%s: %+v, %v, %v", text, n, at, ok)
+		}
+	}
+}

@@ -178,6 +178,11 @@ func every(t *testing.T) map[string][]string {
 		if err != nil || len(found) == 0 {
 			t.Fatalf("no scenarios in %s: %v", directory, err)
 		}
+		for _, file := range core[directory] {
+			if filepath.Dir(file) == "." { // of this tier alone
+				found = append(found, file)
+			}
+		}
 		files[directory] = found
 	}
 	return files

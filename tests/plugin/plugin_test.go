@@ -19,7 +19,7 @@ import (
 var byTurns = flag.Bool("turns", false, "what is rare once in four hours")
 
 // rare is what takes a minute, and differs little from what is run without the plugin: in which of four hours.
-var rare = map[string]int{"isolation.txtar": 0, "encrypted.txtar": 1, "ufw-firewalld.txtar": 2, "isolation-firewalls.txtar": 3}
+var rare = map[string]int{"isolation.txtar": 0, "encrypted.txtar": 1, "ufw-firewalld.txtar": 2, "isolation-firewalls.txtar": 3, "policies.txtar": 0}
 
 // tree runs the scenarios with another release of Docker: a Debian of scripts/tree.
 var tree = flag.String("tree", "", "a debootstrapped Debian whose programs the hosts use")

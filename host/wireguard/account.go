@@ -65,19 +65,24 @@ const (
 
 // count is how many were refused so far, but for such as came in the last moment. What is under way has come and is not taken yet, so the
 // difference is never too low; it is right when nothing is under way. That is known when nothing has changed for a while, or where
-// packets come all the time, when it falls back to the same again and again.
+// packets come all the time, when it falls back to the same again and again. Where it never does, as while somebody goes on sending what is
+// refused, what had come some glances ago and is not taken yet was refused, less what came later and is taken.
 func (r *refusals) count() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var came, taken, least uint64
+	var came, taken, least, sure uint64
+	var past [glances]uint64 // what had come
 	still, same := 0, 0
 	for i := range glances {
 		t := r.taken.Load() // first, or the difference might be too low
 		c := r.came.Load()
 		open := c - t
 		if open <= r.known { // nothing new, and maybe less than was thought of a process that nobody let run
-			r.known = open
+			r.known, sure = open, 0
 			break
+		}
+		if past[i] = c; i >= atRest && past[i-atRest] > t {
+			sure = max(sure, past[i-atRest]-t)
 		}
 		switch {
 		case i == 0 || open < least:
@@ -94,6 +99,7 @@ func (r *refusals) count() uint64 {
 		}
 		time.Sleep(glance)
 	}
+	r.known = max(r.known, sure)
 	return r.named.Load() + r.known
 }
 

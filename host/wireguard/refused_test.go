@@ -190,3 +190,30 @@ func TestRefused(t *testing.T) {
 	}
 	more(n, "a forgotten host's handshake")
 }
+
+// TestRefusedMeanwhile: what is refused is counted while it goes on coming, beside what is taken.
+func TestRefusedMeanwhile(t *testing.T) {
+	r := new(refusals)
+	data := make([]byte, 64)
+	data[0] = 4
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	go func() {
+		for ctx.Err() == nil {
+			r.arrive(data) // refused
+			r.arrive(data)
+			time.Sleep(time.Millisecond)
+			r.taken.Add(1)
+		}
+	}()
+	var last uint64
+	for begin := time.Now(); last < 300; {
+		n, came := r.count(), r.came.Load()
+		if last = n; n > came {
+			t.Fatalf("%d are counted, of %d that came", n, came)
+		}
+		if time.Since(begin) > time.Minute {
+			t.Fatalf("%d are counted, of %d that came", n, came)
+		}
+	}
+}

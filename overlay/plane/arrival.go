@@ -20,7 +20,8 @@ const MethodTaken = "bare.taken"
 const (
 	arrivalFew   = 5 // packets, of which one would have arrived
 	arrivalEvery = 4 * time.Second
-	arrivalAgain = time.Hour // a host that got none is sent none for as long; and an agent that begins tries
+	arrivalAgain = time.Hour // a host that got none is sent none for as long, and four times as long each time that it was in vain; and an agent that begins tries
+	arrivalMost  = 4         // times that it grows so, to ten days
 	arrivalLimit = 3 * time.Second
 )
 
@@ -31,37 +32,58 @@ type arrival struct {
 	mac         bypass.MAC
 	sent, taken uint64        // when the neighbour answered last
 	asked       bool          // it has answered
+	anew        bool          // what is sent is counted from the next look on
+	missed      bool          // it had got none of some, as after an outage: what is sent from then on tells
 	noted       uint64        // what had been sent a moment ago, so that it has arrived if it does: it may be asked about that
 	due         bool          // it is to be
 	shown       time.Duration // when it had got some
+	rests       time.Duration // until when it is not asked, since it has not answered
 	lost        time.Duration // when it had got none; 0: it gets them
+	tries       int           // in vain, one after the other
 }
 
 // look takes what has been sent until now, and says whether the neighbour is to be asked about what had been sent at the look before.
 func (a *arrival) look(sent uint64, now time.Duration) (ask bool) {
 	switch {
-	case a.lost != 0 && now-a.lost >= arrivalAgain:
-		*a = arrival{name: a.name, mac: a.mac}
-	case a.lost != 0:
+	case a.lost != 0 && now-a.lost >= a.pause():
+		*a = arrival{name: a.name, mac: a.mac, tries: a.tries}
+	case a.lost != 0 || now < a.rests:
 		return false
 	case a.due:
 		return true
+	}
+	if a.anew || sent < a.sent { // less: the counters are others
+		a.anew, a.sent = false, sent
 	}
 	a.noted = sent
 	a.due = !a.asked || sent-a.sent >= arrivalFew && (a.shown == 0 || now-a.shown >= arrivalEvery)
 	return false
 }
 
-// hear takes the neighbour's answer, and reports whether all has been lost that was sent since the one before.
+// pause is for how long nothing is sent to who got none.
+func (a *arrival) pause() time.Duration { return arrivalAgain << (2 * min(a.tries-1, arrivalMost)) }
+
+// hear takes the neighbour's answer, and reports whether all has been lost that was sent since the one before, and that before it.
 func (a *arrival) hear(taken uint64, now time.Duration) (lost bool) {
+	if !a.due { // of another way, which was asked about
+		return false
+	}
 	switch {
 	case a.asked && taken != a.taken:
-		a.shown = now
-	case a.asked && a.noted-a.sent >= arrivalFew:
+		a.shown, a.missed, a.tries = now, false, 0
+	case a.asked && a.noted-a.sent >= arrivalFew && a.missed:
 		a.lost, lost = now, true
+		a.tries++
+	case a.asked && a.noted-a.sent >= arrivalFew:
+		a.missed, a.anew = true, true
 	}
 	a.asked, a.sent, a.taken, a.due = true, a.noted, taken, false
 	return lost
+}
+
+// fail takes it that the neighbour has not answered: maybe nothing passes now.
+func (a *arrival) fail(now time.Duration) {
+	a.due, a.anew, a.missed, a.rests = false, true, false, now+arrivalEvery
 }
 
 // arrivals are those of all neighbours.
@@ -116,6 +138,15 @@ func (l *arrivals) answer(host cluster.NodeID, taken uint64, now time.Duration) 
 	return ""
 }
 
+// failed takes it that a host has not answered.
+func (l *arrivals) failed(host cluster.NodeID, now time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a := l.of[host]; a != nil {
+		a.fail(now)
+	}
+}
+
 // watchArrivals asks neighbours whether what goes without headers arrives, and has it go with headers where it does not, until ctx ends.
 func (b *bare) watchArrivals(ctx context.Context) {
 	if !b.p.cfg.Settings.Bare {
@@ -133,16 +164,21 @@ func (b *bare) watchArrivals(ctx context.Context) {
 			return
 		case <-pulse.After(time.Second):
 		}
+		var calls sync.WaitGroup // one that does not answer is not waited for by others
 		for _, host := range b.arrivals.asks(sent, now()) {
-			taken, err := b.askTaken(ctx, host)
-			if err != nil { // an older agent, or one that is away: it is asked again
-				continue
-			}
-			if name := b.arrivals.answer(host, taken, now()); name != "" {
-				b.p.log.Warn("nothing that goes without headers arrives: it goes with headers", "host", name, "for", arrivalAgain)
-				b.kick()
-			}
+			calls.Go(func() {
+				taken, err := b.askTaken(ctx, host)
+				if err != nil { // an older agent, or one that is away: it is asked again
+					b.arrivals.failed(host, now())
+					return
+				}
+				if name := b.arrivals.answer(host, taken, now()); name != "" {
+					b.p.log.Warn("nothing that goes without headers arrives: it goes with headers", "host", name)
+					b.kick()
+				}
+			})
 		}
+		calls.Wait()
 	}
 }
 

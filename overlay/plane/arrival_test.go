@@ -54,7 +54,7 @@ func TestArrivals(t *testing.T) {
 	for l.of[host].lost == 0 && now < at+time.Minute {
 		pass(10, last)
 	}
-	if took := now - at; took > arrivalEvery+3*time.Second {
+	if took := now - at; took > arrivalEvery+6*time.Second {
 		t.Errorf("it took %v", took)
 	}
 	if !l.lost(host) || pass(10, last) != "" {
@@ -66,6 +66,17 @@ func TestArrivals(t *testing.T) {
 	}
 	if took := now - at; took > arrivalAgain {
 		t.Errorf("it is tried again after %v", took)
+	}
+	// In vain: it is tried less often.
+	for !l.lost(host) && now < at+2*arrivalAgain {
+		pass(10, last)
+	}
+	at = now
+	for l.lost(host) && now < at+5*arrivalAgain {
+		pass(0, last)
+	}
+	if took := now - at; took < 4*arrivalAgain-time.Minute || l.lost(host) {
+		t.Errorf("after the second time it is tried again after %v", took)
 	}
 	// What the neighbour has not got yet as it was sent just now says nothing.
 	l = arrivals{}
@@ -81,5 +92,52 @@ func TestArrivals(t *testing.T) {
 	peers[0].MAC = []byte{2, 0, 0, 0, 0, 3}
 	if l.keep(peers); l.lost(host) {
 		t.Errorf("a host with another MAC address is taken for what it was")
+	}
+}
+
+// TestArrivalsOutage: nothing is said of the way without headers where nothing at all has passed for a while, nor where counters began anew.
+func TestArrivalsOutage(t *testing.T) {
+	const host = cluster.NodeID("00000000000000b2")
+	peers := []barePeer{{Bare: cluster.Bare{Host: host, MAC: []byte{2, 0, 0, 0, 0, 2}}, name: "host2"}}
+	for _, unheard := range []bool{true, false} { // whether the host is asked in vain meanwhile
+		var l arrivals
+		l.keep(peers)
+		now, sent, taken, asked := time.Second, uint64(0), uint64(0), 0
+		pass := func(packets uint64, passes bool) {
+			now += time.Second
+			if sent += packets; passes {
+				taken += packets
+			}
+			for _, h := range l.asks(func(bypass.MAC) (uint64, bool) { return sent, true }, now) {
+				if asked++; !passes && unheard {
+					l.failed(h, now)
+				} else {
+					l.answer(h, taken, now)
+				}
+			}
+			if l.lost(host) {
+				t.Fatalf("after %v: nothing arrives, it seems", now)
+			}
+		}
+		again := func(times int, packets uint64, passes bool) {
+			for range times {
+				pass(packets, passes)
+			}
+		}
+		again(10, 10, true)
+		again(30, 0, true)
+		for range 3 { // what is sent meanwhile is lost, and after that others begin to send first
+			asked = 0
+			again(map[bool]int{true: 30, false: 2}[unheard], 10, false)
+			if unheard && asked > 10 {
+				t.Errorf("in 30 s a host that does not answer was asked %d times", asked)
+			}
+			again(2, 0, true)
+			again(20, 10, true)
+			again(30, 0, true)
+		}
+		sent = 0
+		again(30, 0, true)
+		again(30, 10, true)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -162,18 +161,6 @@ func TestPublishedPackets(t *testing.T) {
 		w.wants(network, "127.0.0.1:8080", map[*linktest.NS]string{w.web: "", w.app: "", w.host: gw, w.away: ""})
 		w.wants(network, gw+":8080", map[*linktest.NS]string{w.app: caller, w.host: gw})
 	}
-	// From a loopback address the agent's proxy speaks for others than the host.
-	w.host.Do(func() {
-		c, err := (&net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}}).Dial("tcp", webAddr+":80")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		got, _ := io.ReadAll(c)
-		if a, err := netip.ParseAddr(string(got)); err != nil || !Callers(false).Contains(a) {
-			t.Errorf("who comes by the proxy is seen as %q", got)
-		}
-	})
 	w.publish()
 	for _, network := range []string{"tcp", "udp"} {
 		w.wants(network, hostAddr+":8080", map[*linktest.NS]string{w.app: "", w.host: "", w.away: ""})

@@ -23,11 +23,14 @@ type compilation struct {
 // scratch is what a compilation needs no longer when it is done, and the next one can have.
 type scratch struct {
 	rules, made []*rule
-	same        map[string][]*rule // of NetworkPolicies, by their texts
+	same        map[string]span // of NetworkPolicies, by their texts
 	named       []*class
 	order       []ranked
 	numbers     numbers
 }
+
+// span are rules that a compilation has made.
+type span struct{ first, end uint32 }
 
 // ranked is a rule on its way to its place among all.
 type ranked struct {
@@ -207,16 +210,17 @@ func (c *compilation) direction(d Direction) {
 		}
 		for _, src := range p.rules[d] {
 			if others, ok := same[src.text]; ok {
-				for _, r := range others {
+				for _, r := range c.made[others.first:others.end] {
 					r.Also = append(r.Also, src.label)
 				}
 				continue
 			}
+			at := len(c.made)
 			made := c.make(p, src, d, yes)
 			for _, r := range made {
 				r.Action, r.Priority = Accept, PriorityNetworkPolicy
 			}
-			same[src.text] = made
+			same[src.text] = span{uint32(at), uint32(len(c.made))}
 			c.rules = append(c.rules, made...)
 		}
 	}

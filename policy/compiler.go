@@ -50,7 +50,7 @@ func NewCompiler() *Compiler {
 	return &Compiler{
 		networks: map[string]*network{}, endpoints: map[string]*member{}, kinds: map[string]*kind{}, policies: map[Key]*entry{}, sets: map[string]*set{},
 		selectors: map[string]*networkSelector{}, classes: map[uint64]*class{}, byLabel: map[label][]*kind{}, ported: map[*kind]bool{},
-		subjects: map[string][]*set{}, peers: map[string][]*set{}, names: map[string]int{}, scratch: scratch{same: map[string][]*rule{}},
+		subjects: map[string][]*set{}, peers: map[string][]*set{}, names: map[string]int{}, scratch: scratch{same: map[string]span{}},
 	}
 }
 
@@ -109,6 +109,7 @@ func expect(c *Compiler, w World) {
 	}
 	c.endpoints, c.policies = make(map[string]*member, len(w.Endpoints)), make(map[Key]*entry, len(w.Policies))
 	c.kinds, c.sets = make(map[string]*kind, len(w.Endpoints)/2), make(map[string]*set, len(w.Policies))
+	c.stale = make([]*kind, 0, len(w.Endpoints)/2)
 	c.networks, c.subjects = make(map[string]*network, len(w.Networks)), make(map[string][]*set, len(w.Networks))
 }
 

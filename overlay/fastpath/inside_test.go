@@ -423,3 +423,93 @@ func (w *judges) insideSent(t *rapid.T) (n uint64) {
 	}
 	return n
 }
+
+// TestInsideForged: of what a host of the cluster may say in WireGuard, with its own keys and any packet, its containers' networks get what
+// they would in VXLAN, and nobody else gets anything; what no host sends so is dropped.
+func TestInsideForged(t *testing.T) {
+	_, b := insideHosts(t)
+	b.newContainer("b", "10.128.1.8")
+	b.in.Subnets = append(b.in.Subnets, pipeline.Subnet{Prefix: prefixes("10.128.4.0/22")[0], VNID: 6, Encrypted: true})
+	b.in.Ports = append(b.in.Ports, pipeline.Port{MAC: macs["b"], Addrs: addrs("10.128.4.8"), VNID: 6, Endpoint: "b", Plain: true, Encrypted: true})
+	b.in.Encrypted = append(b.in.Encrypted, 6)
+	b.apply()
+	packet := func(src, dst string, edit func(ip []byte)) []byte {
+		s, d := addrs(src)[0], addrs(dst)[0]
+		var p []byte
+		if s.Is4() {
+			p = make([]byte, 28)
+			p[0], p[3], p[8], p[9] = 0x45, 28, 64, unix.IPPROTO_UDP
+			copy(p[12:], s.AsSlice())
+			copy(p[16:], d.AsSlice())
+			p[25] = 8
+		} else {
+			p = make([]byte, 48)
+			p[0], p[5], p[6], p[7] = 0x60, 8, unix.IPPROTO_UDP, 64
+			copy(p[8:], s.AsSlice())
+			copy(p[24:], d.AsSlice())
+			p[45] = 8
+		}
+		if edit != nil {
+			edit(p)
+		}
+		return p
+	}
+	const in = "10.128.1.7"
+	more, later := func(p []byte) { p[6] = 0x20 }, func(p []byte) { p[7] = 9 }
+	for _, c := range []struct {
+		what     string
+		src, dst string
+		edit     func([]byte)
+		want     InsideCounts
+	}{
+		{"its network", "10.128.0.7", in, nil, delivered},
+		{"a first fragment", "10.128.0.7", in, more, delivered},
+		{"without a hop left", "10.128.0.7", in, func(p []byte) { p[8] = 0 }, delivered},
+		{"another network", "10.128.0.7", "10.128.4.8", nil, switched},
+		{"a first fragment to another network", "10.128.0.7", "10.128.4.8", more, switched},
+		{"a later fragment to another network", "10.128.0.7", "10.128.4.8", later, switched},
+		{"nobody", "10.128.0.7", "10.128.1.99", nil, switched},
+		{"back", "10.128.0.7", "10.128.0.9", nil, switched},
+		{"the outside", "10.128.0.7", "198.51.100.7", nil, switched},
+		{"the host", "10.128.0.7", "10.9.0.2", nil, switched},
+		{"this machine", "10.128.0.7", "127.0.0.1", nil, switched},
+		{"a group", "10.128.0.7", "239.1.2.3", nil, switched},
+		{"all", "10.128.0.7", "255.255.255.255", nil, switched},
+		{"with an address of another network", "10.128.4.9", in, nil, stray},
+		{"with this host's", "10.128.1.9", in, nil, stray},
+		{"with a host's", "10.9.0.1", in, nil, stray},
+		{"from this machine", "127.0.0.1", in, nil, stray},
+		{"from nowhere", "0.0.0.0", in, nil, stray},
+		{"longer than it is", "10.128.0.7", in, func(p []byte) { p[2] = 1 }, stray},
+		{"with a header of 16 bytes", "10.128.0.7", in, func(p []byte) { p[0] = 0x44 }, stray},
+		{"with options", "10.128.0.7", in, func(p []byte) { p[0] = 0x46 }, stray},
+		{"of IPv6 from nobody", "fd00::7", "fd00::8", nil, stray},
+		{"of IPv4 in IPv6", "::ffff:10.128.0.7", "::ffff:10.128.1.7", nil, stray},
+		{"of IPv6 with what is between", "fd00::7", "fd00::8", func(p []byte) { p[6] = unix.IPPROTO_FRAGMENT }, stray},
+		{"from a host inside", "fd67:7261:7065:1::1", "fd67:7261:7065:1::2", nil, InsideCounts{}},
+	} {
+		was := b.counts()
+		_, err := b.device.Write(packet(c.src, c.dst, c.edit))
+		must(t, err)
+		var got InsideCounts
+		for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+			now := b.counts()
+			for _, n := range [][3]*pipeline.Count{{&got.Delivered, &now.Delivered, &was.Delivered}, {&got.Switched, &now.Switched, &was.Switched}, {&got.Stray, &now.Stray, &was.Stray}, {&got.Lost, &now.Lost, &was.Lost}} {
+				n[0].Packets = n[1].Packets - n[2].Packets
+			}
+			if got == c.want || time.Now().After(end) {
+				break
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.what, got, c.want)
+		}
+	}
+}
+
+// What becomes of one packet.
+var (
+	delivered = InsideCounts{Delivered: pipeline.Count{Packets: 1}}
+	switched  = InsideCounts{Switched: pipeline.Count{Packets: 1}}
+	stray     = InsideCounts{Stray: pipeline.Count{Packets: 1}}
+)

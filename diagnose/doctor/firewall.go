@@ -248,19 +248,30 @@ type Firewall struct {
 	NFT string
 	// Unread are the tables of nftables of which it is not known what they do, since NFT could not be had.
 	Unread Unread
+	// Unanswered says that a program that is there could not say what it was asked for: it may the next time.
+	Unanswered bool
 }
 
 // Unread are tables of nftables that could not be read, as nft names them.
 type Unread struct {
-	Tables string // several are parted by commas; "": there are none
-	Why    string
+	Tables  string // several are parted by commas; "": there are none
+	Why     string
+	Missing bool // the program nft
+}
+
+// Do is what to do about it.
+func (u Unread) Do() string {
+	if u.Missing {
+		return InstallNFT
+	}
+	return "`nft list ruleset` on this host says what is wrong; the agent asks again"
 }
 
 func (u Unread) String() string {
 	return fmt.Sprintf("this host has rules of nftables (table %s) that cannot be read (%s): nobody knows whether they drop what grapevine needs", u.Tables, u.Why)
 }
 
-// InstallNFT is what to do about Unread.
+// InstallNFT is what to do where there is no program nft.
 const InstallNFT = "install the program nft (Debian's and Fedora's package nftables)"
 
 // Drop is a packet that does not get through.
@@ -350,7 +361,7 @@ func (f Firewall) Judge(packets []Packet, proven bool) []api.Check {
 		checks = append(checks, wrong("firewall", d.Do, "%s would be %s by %s", d.Packet, happens, d.By))
 	}
 	if f.Unread.Tables != "" {
-		checks = append(checks, unknown("firewall", InstallNFT, "%v", f.Unread))
+		checks = append(checks, unknown("firewall", f.Unread.Do(), "%v", f.Unread))
 	}
 	if checks == nil {
 		return []api.Check{ok("firewall", "no rule drops gossip, VXLAN or what containers send out")}

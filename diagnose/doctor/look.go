@@ -204,7 +204,7 @@ func LookAtFirewall(ctx context.Context, v6 bool) (f Firewall) {
 			continue
 		}
 		if err != nil {
-			f.Err = errors.Join(f.Err, err)
+			f.Err, f.Unanswered = errors.Join(f.Err, err), f.Unanswered || !errors.Is(err, exec.ErrNotFound)
 			continue
 		}
 		if text = rulesOnly(text); first[text] == "" {
@@ -220,16 +220,20 @@ func LookAtFirewall(ctx context.Context, v6 bool) (f Firewall) {
 		if strings.Contains(program, "legacy") && !strings.Contains(string(legacy), "nat") {
 			continue
 		}
-		if text, err := output(ctx, program, "-t", "nat"); err == nil && strings.Contains(text, "\n-A ") {
+		text, err := output(ctx, program, "-t", "nat")
+		if err != nil {
+			f.Unanswered = f.Unanswered || !errors.Is(err, exec.ErrNotFound)
+		} else if strings.Contains(text, "\n-A ") {
 			f.NAT, f.NATBy = append(f.NAT, rulesOnly(text)), append(f.NATBy, variants[program])
 		}
 	}
 	var err error
 	if f.NFT, err = output(ctx, "nft", "list", "ruleset"); err != nil {
-		if errors.Is(err, exec.ErrNotFound) {
+		missing := errors.Is(err, exec.ErrNotFound)
+		if missing {
 			err = errors.New("this host has no program nft")
 		}
-		f.Unread = Unread{strings.Join(nat.Others(), ", "), err.Error()}
+		f.Unread, f.Unanswered = Unread{strings.Join(nat.Others(), ", "), err.Error(), missing}, f.Unanswered || !missing
 	}
 	return f
 }
@@ -263,16 +267,9 @@ func rulesOnly(text string) string {
 func output(ctx context.Context, program string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	path, err := exec.LookPath(program)
-	if err != nil {
-		for _, dir := range []string{"/usr/sbin", "/sbin"} {
-			if path, err = exec.LookPath(filepath.Join(dir, program)); err == nil {
-				break
-			}
-		}
-		if err != nil {
-			return "", fmt.Errorf("%s: %w", program, exec.ErrNotFound)
-		}
+	path, there := find(program)
+	if !there {
+		return "", fmt.Errorf("%s: %w", program, exec.ErrNotFound)
 	}
 	cmd := exec.CommandContext(ctx, path, args...)
 	var said bytes.Buffer
@@ -282,4 +279,20 @@ func output(ctx context.Context, program string, args ...string) (string, error)
 		return "", fmt.Errorf("%s: %w: %s", program, err, bytes.TrimSpace(said.Bytes()))
 	}
 	return string(out), nil
+}
+
+// find is where a program is, also if PATH has no directory of administrators.
+func find(program string) (path string, there bool) {
+	for _, name := range []string{program, filepath.Join("/usr/sbin", program), filepath.Join("/sbin", program)} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, true
+		}
+	}
+	return "", false
+}
+
+// HasNFT reports whether this host has the program that reads rules of nftables.
+func HasNFT() bool {
+	_, there := find("nft")
+	return there
 }

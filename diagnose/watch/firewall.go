@@ -41,6 +41,7 @@ const (
 	// times what one takes: Docker changes its rules with every container.
 	firewallPause, firewallPauseMax = 3 * time.Second, 6 * time.Second
 	firewallShare                   = 20
+	firewallFailures                = 4 // times that the pause doubles while they cannot be read
 	// firewallPatience is how long something is dropped before status says so: who makes rules
 	// anew begins by removing the old ones.
 	firewallPatience = 3 * time.Second
@@ -53,6 +54,7 @@ const (
 func (w *Firewall) Run(ctx context.Context) error {
 	var seen string
 	var rested time.Time // when they may be read again
+	failures := 0        // one after the other
 	var generations nat.Generations
 	defer generations.Close()
 	for {
@@ -61,7 +63,7 @@ func (w *Firewall) Run(ctx context.Context) error {
 			return nil
 		case <-pulse.After(firewallTick):
 		}
-		now := firewallPrint(&generations) + w.subjects()
+		now := firewallPrint(&generations) + w.subjects() + fmt.Sprint(" ", doctor.HasNFT())
 		begin := time.Now()
 		if now == seen {
 			w.still(begin)
@@ -70,9 +72,16 @@ func (w *Firewall) Run(ctx context.Context) error {
 		if begin.Before(rested) {
 			continue
 		}
-		drops, unread := w.judge(ctx)
+		drops, unread, unanswered := w.judge(ctx)
 		w.set(drops, unread, time.Now())
-		seen, rested = now, time.Now().Add(min(max(firewallPause, firewallShare*time.Since(begin)), firewallPauseMax))
+		pause := min(max(firewallPause, firewallShare*time.Since(begin)), firewallPauseMax)
+		if seen = now; unanswered { // as on a host that is too busy: what was not read is not known to be well
+			seen, pause = "", pause<<failures
+			failures = min(failures+1, firewallFailures)
+		} else {
+			failures = 0
+		}
+		rested = time.Now().Add(pause)
 	}
 }
 
@@ -118,13 +127,13 @@ func (w *Firewall) Families() (list []bool) {
 }
 
 // judge is what the rules drop now.
-func (w *Firewall) judge(ctx context.Context) (list []doctor.Drop, unread doctor.Unread) {
+func (w *Firewall) judge(ctx context.Context) (list []doctor.Drop, unread doctor.Unread, unanswered bool) {
 	nodes := w.Nodes(w.Snapshot())
 	for _, v6 := range w.Families() {
 		f := doctor.LookAtFirewall(ctx, v6)
-		list, unread = append(list, f.Drops(w.Packets(nodes, v6, firewallHosts))...), f.Unread
+		list, unread, unanswered = append(list, f.Drops(w.Packets(nodes, v6, firewallHosts))...), f.Unread, unanswered || f.Unanswered
 	}
-	return list, unread
+	return list, unread, unanswered
 }
 
 func (w *Firewall) set(drops []doctor.Drop, unread doctor.Unread, now time.Time) {
@@ -158,7 +167,7 @@ func (w *Firewall) problems(verdicts []paths.Verdict, nodes []api.Node) []api.Pr
 	})
 	list := firewallProblems(drops, heardVXLAN(verdicts, nodes))
 	if w.unread.Tables != "" {
-		list = append(list, api.Problem{Code: api.FirewallUnread, What: w.unread.String(), Do: doctor.InstallNFT})
+		list = append(list, api.Problem{Code: api.FirewallUnread, What: w.unread.String(), Do: w.unread.Do()})
 	}
 	return list
 }

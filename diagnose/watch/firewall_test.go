@@ -1,14 +1,20 @@
 package watch
 
 import (
+	"context"
 	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/diagnose/doctor"
 	"github.com/grapevine-net/grapevine/diagnose/paths"
+	"github.com/grapevine-net/grapevine/host/link/linktest"
 )
 
 // TestFirewallProblems: status names what this host's firewall drops for sure and for longer
@@ -65,4 +71,51 @@ func TestFirewallProblems(t *testing.T) {
 			t.Errorf("%+v: %q, want %q", tt.drops, got, tt.want)
 		}
 	}
+}
+
+// TestFirewallUnanswered: rules that could not be read are read again, though they are the same as before.
+func TestFirewallUnanswered(t *testing.T) {
+	nft, err := exec.LookPath("nft")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	busy := filepath.Join(dir, "busy")
+	for file, text := range map[string]string{busy: "", filepath.Join(dir, "nft"): "#!/bin/sh\n[ -e " + busy + " ] && exit 1\nexec " + nft + ` "$@"` + "\n"} {
+		if err := os.WriteFile(file, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	state := cluster.New("1111111111111111")
+	w := Firewall{Host: Host{Self: state.Self(), Snapshot: state.Snapshot, Nodes: func(*cluster.Snapshot) []api.Node { return nil }, CIDRs: func() []netip.Prefix { return nil }}}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	defer func() { cancel(); <-done }()
+	ns := linktest.New(t)
+	ns.Do(func() {
+		if out, err := exec.Command(nft, "add table inet mine; add chain inet mine in { type filter hook input priority 0; }").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	})
+	go func() {
+		defer close(done)
+		ns.Do(func() { _ = w.Run(ctx) })
+	}()
+	named := func(want bool, what string) {
+		t.Helper()
+		for begin := time.Now(); len(w.problems(nil, nil)) > 0 != want; time.Sleep(20 * time.Millisecond) {
+			if time.Since(begin) > 2*time.Minute {
+				t.Fatalf("%s: %+v", what, w.problems(nil, nil))
+			}
+		}
+	}
+	named(true, "nft says nothing")
+	if p := w.problems(nil, nil)[0]; p.Code != api.FirewallUnread || p.Do == doctor.InstallNFT {
+		t.Errorf("%+v", p)
+	}
+	if err := os.Remove(busy); err != nil {
+		t.Fatal(err)
+	}
+	named(false, "nft says all")
 }

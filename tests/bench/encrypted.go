@@ -56,7 +56,7 @@ func (b *bench) encryption(ctx context.Context) error {
 	of := *b
 	of.paths = []path{plain, byHand, inside}
 	if b.kind != "namespace" { // beside the kernel's own datapath the fast path is there for encrypted networks alone
-		if err := b.goThrough(ctx, "auto", "without VXLAN to 1 of 1"); err != nil {
+		if err := b.goThrough(ctx, "", "without VXLAN to 1 of 1"); err != nil {
 			return err
 		}
 		switched := inside
@@ -99,11 +99,15 @@ func (b *bench) encryption(ctx context.Context) error {
 	return nil
 }
 
-// goThrough switches the fast path of both hosts, until packets go so.
+// goThrough switches the fast path of both hosts, unless it is to stay, until packets go so. A processor that is emulated takes longer to
+// load programs than who asks waits: what they say in the end counts.
 func (b *bench) goThrough(ctx context.Context, mode, how string) error {
 	for _, h := range b.lab.Hosts[:2] {
+		if mode == "" {
+			break
+		}
 		if _, err := h.Grapevine(ctx, "fastpath", mode); err != nil {
-			return err
+			progress("      %s: fastpath %s: %v", h.Name, mode, err)
 		}
 	}
 	return lab.Eventually(ctx, time.Minute*b.patience, func() error {

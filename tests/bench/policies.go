@@ -174,7 +174,7 @@ func (m more) onOverlay(ctx context.Context) (ends []path, err error) {
 			_, err := lab.Rate(ctx, p.client, p.addr.String()+":5302", false, 100*time.Millisecond)
 			return err
 		}); err != nil {
-			return nil, fmt.Errorf("Docker's overlay, %s: %w", p.name, err)
+			return nil, fmt.Errorf("on Docker's overlay, %s: %w", p.name, err)
 		}
 	}
 	return ends, nil

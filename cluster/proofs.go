@@ -24,17 +24,37 @@ func (s *State) proofs(c ring.Claim) []Record {
 	return list[max(0, len(list)-maxProofs):]
 }
 
+// maxParts bounds the parts of Provable, so that no block has claims without end.
+const maxParts = 16
+
 // Provable are the parts in which a block is to be claimed, so that each claim has all of its proofs: mostly the block as it is.
-// A single number is not parted, whatever it has.
+// What has the most is halved first. What maxParts do not suffice for keeps the newest proofs, as does a single number.
 func (s *State) Provable(block netip.Prefix) []netip.Prefix {
-	if block.Bits() >= block.Addr().BitLen() || len(s.allProofs(ring.Claim{Block: block, Version: ring.Version{Counter: s.clock + 1, By: s.self}})) <= maxProofs {
-		return []netip.Prefix{block}
+	count := func(p netip.Prefix) int {
+		return len(s.allProofs(ring.Claim{Block: p, Version: ring.Version{Counter: s.clock + 1, By: s.self}}))
 	}
-	bits := block.Bits() + 1
-	b := block.Addr().AsSlice()
+	parts, counts := []netip.Prefix{block}, []int{count(block)}
+	for len(parts) < maxParts {
+		most := -1
+		for i, n := range counts {
+			if n > maxProofs && parts[i].Bits() < block.Addr().BitLen() && (most < 0 || n > counts[most]) {
+				most = i
+			}
+		}
+		if most < 0 {
+			break
+		}
+		low, high := halves(parts[most])
+		parts, counts = slices.Replace(parts, most, most+1, low, high), slices.Replace(counts, most, most+1, count(low), count(high))
+	}
+	return parts
+}
+
+func halves(p netip.Prefix) (low, high netip.Prefix) {
+	bits, b := p.Bits()+1, p.Addr().AsSlice()
 	b[(bits-1)/8] |= 0x80 >> ((bits - 1) % 8)
-	high, _ := netip.AddrFromSlice(b)
-	return append(s.Provable(netip.PrefixFrom(block.Addr(), bits)), s.Provable(netip.PrefixFrom(high, bits))...)
+	top, _ := netip.AddrFromSlice(b)
+	return netip.PrefixFrom(p.Addr(), bits), netip.PrefixFrom(top, bits)
 }
 
 func (s *State) allProofs(c ring.Claim) []Record {

@@ -335,7 +335,7 @@ func TestProofsAreEnough(t *testing.T) {
 // TestMoreProofsThanAClaimHas: a block that was gathered from more pieces than a claim may have proofs is claimed in parts, and a host
 // that was off meanwhile, and knew the pieces as another host's, believes all of them.
 func TestMoreProofsThanAClaimHas(t *testing.T) {
-	for _, pieces := range []int{maxProofs, maxProofs + 1, 200} {
+	for _, pieces := range []int{maxProofs, maxProofs + 1, 200, 256} {
 		hosts := settle(t, 3)
 		owner, other, off := hosts[0], hosts[1], hosts[2]
 		block := netip.PrefixFrom(space.Addr(), 24)

@@ -82,7 +82,7 @@ var reasons = map[pipeline.Reason]Kind{
 	pipeline.DropClear: {"in-the-clear", Meant, "this host", "other hosts", "it would have left this host in the clear",
 		"if the count goes on rising: `grapevine status` says what is wrong with WireGuard, IPsec or gv0"},
 	pipeline.DropByKey: {"refused-by-wireguard", Alien, "somebody on the wire", "this host", "WireGuard knows nobody by that key, has had the packet before or knows no session of it, or its source is another's",
-		"a host that was forgotten and a client that was removed go on trying: end them there; else somebody tries the UDP ports of WireGuard"},
+		"for some seconds after WireGuard began here, as at a boot, others still send by sessions of before; a host that was forgotten and a client that was removed go on trying: end them there; else somebody tries the UDP ports of WireGuard"},
 	pipeline.DropNobodys: {"nobodys-address", Noise, "another host", "", "it came in WireGuard without VXLAN, and its source is nobody's at that moment, or it is a packet that no host sends so",
 		""},
 	pipeline.DropUnwound: {"not-handed-over", Noise, "another host", "", "it came in WireGuard without VXLAN, and this host had no memory to hand it to the switch", ""},

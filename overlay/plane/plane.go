@@ -93,7 +93,8 @@ type Egress interface {
 
 // Plane is this host's Open vSwitch and the overlay in it.
 type Plane struct {
-	cfg Config
+	cfg   Config
+	posed posed
 	Switch
 	tunnel   *tunnel.Tunnel // nil: the kernel datapath has its own
 	gateway  *gateway.Gateway
@@ -274,6 +275,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	tasks.Go(func() error { p.catchUp(ctx); return nil })
 	tasks.Go(func() error { p.bare.run(ctx); return nil })
 	tasks.Go(func() error { p.bare.watchArrivals(ctx); return nil })
+	tasks.Go(func() error { p.posed.watch(ctx, p.guard); return nil })
 	tasks.Go(func() error {
 		await(ctx, 3*time.Second, p.Bridge.Ping)
 		return p.overlay.Run(ctx)

@@ -3,6 +3,7 @@ package plane
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/host/link"
@@ -42,7 +43,7 @@ func (p *Plane) refused() (flows []api.Flow) {
 			reason = pipeline.DropShadow
 		case "claimed-in", "claimed-forward":
 			reason = pipeline.DropClaimed
-		case "posing":
+		case posing:
 			reason = pipeline.DropPosing
 		}
 		flows = append(flows, api.Flow{
@@ -91,5 +92,6 @@ func (p *Plane) Problems(ctx context.Context, gone []string) (list []api.Problem
 	if err := p.rejects.Problem(); err != nil {
 		list = append(list, api.Problem{Code: api.SwitchFails, What: "the switch: who is rejected by a policy is not told, and waits until it gives up: " + err.Error(), Do: "the agent goes on trying; what is rejected stays denied"})
 	}
+	list = append(list, p.posed.problems(time.Now())...)
 	return append(list, p.fast.problems()...)
 }

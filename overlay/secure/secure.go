@@ -206,6 +206,11 @@ func (k *Keeper) set(ctx context.Context, which int, d wireguard.Device, want wi
 		return "", err
 	}
 	k.ears[which].Listen(&have, time.Now())
+	if len(have.Peers) > 0 && k.through.behind() { // to take a peer away and give it back ends its session, and loses what it sends meanwhile
+		k.heard[which] = heardOf(have, want)
+		want.Peers = have.Peers
+		return kind, d.Set(kind, wireguard.Diff(have, want, k.said[which]))
+	}
 	if k.through == nil || which != 0 {
 		err = d.Set(kind, wireguard.Diff(have, want, k.said[which]))
 	} else {
@@ -242,6 +247,10 @@ func (k *Keeper) Run(ctx context.Context) error {
 	tasks, ctx := errgroup.WithContext(ctx)
 	tasks.Go(func() error { k.watch(ctx); return ctx.Err() })
 	tasks.Go(func() error {
+		var caughtUp <-chan struct{}
+		if k.through.behind() {
+			caughtUp = k.through.CaughtUp
+		}
 		for ctx.Err() == nil {
 			changed, wait := k.source.Watch(), rest
 			if k.Ensure(ctx) != nil {
@@ -252,6 +261,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 			case <-k.poke:
+			case <-caughtUp:
+				caughtUp = nil
 			case <-changed:
 				sleep(ctx, pause)
 			case <-time.After(wait):

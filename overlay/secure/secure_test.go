@@ -14,6 +14,7 @@ import (
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/link/linktest"
 	"github.com/grapevine-net/grapevine/host/wireguard"
+	"github.com/grapevine-net/grapevine/overlay/fastpath"
 )
 
 // The test's own program is the process of WireGuard, where the kernel has none.
@@ -53,6 +54,53 @@ func TestPortTaken(t *testing.T) {
 		}
 		if err := k.Ensure(t.Context()); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestBehind: an agent that may know less than the one before takes no peer from the device, whose session would end with it, until it has caught up.
+func TestBehind(t *testing.T) {
+	linktest.New(t).Do(func() {
+		run := t.TempDir()
+		agent := func(snap *cluster.Snapshot, caughtUp <-chan struct{}) *Keeper {
+			k := New(Config{
+				Self: one, Key: wireguard.Key{1}, Port: 7948, Run: run, Log: slog.New(slog.DiscardHandler),
+				Underlay: link.Underlay{Interface: "lo", Addr: netip.MustParseAddr("192.0.2.1"), MTU: 1500},
+			})
+			k.Follow(still{snap})
+			k.GoThrough(Through{
+				Path: fastpath.Inside{Path: fastpath.New(fastpath.Config{})}, Ranges: func(*cluster.Snapshot) []Range { return nil }, CaughtUp: caughtUp,
+			})
+			return k
+		}
+		peers := func(k *Keeper) int {
+			t.Helper()
+			if err := k.Ensure(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			kind, err := k.device.Ensure(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			state, err := k.device.State(kind)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(state.Peers)
+		}
+		defer func() { _, _ = Purge(run) }()
+		self, other := host(one, 1, "192.0.2.1:7948"), host(two, 2, "192.0.2.2:7948")
+		if n := peers(agent(snapshot(t, self, other), nil)); n != 1 {
+			t.Fatalf("%d peers", n)
+		}
+		caughtUp := make(chan struct{})
+		k := agent(snapshot(t, self), caughtUp)
+		if n := peers(k); n != 1 {
+			t.Errorf("%d peers before it has caught up", n)
+		}
+		close(caughtUp)
+		if n := peers(k); n != 0 {
+			t.Errorf("%d peers of a host that nobody knows", n)
 		}
 	})
 }

@@ -22,6 +22,21 @@ type Through struct {
 	Port   uint16                          // of VXLAN, for what the switch is to judge
 	Ranges func(*cluster.Snapshot) []Range // whose addresses are whose, the same on all hosts
 	Tell   func(cluster.Body) error        // writes this host's record
+	// CaughtUp is closed when this host knows what it knew when it was there last, or has waited for that; nil: it does.
+	CaughtUp <-chan struct{}
+}
+
+// behind reports whether this host may know fewer hosts than the device that its former agent has left: what it had just heard is not on the disk.
+func (t *through) behind() bool {
+	if t == nil || t.CaughtUp == nil {
+		return false
+	}
+	select {
+	case <-t.CaughtUp:
+		return false
+	default:
+		return true
+	}
 }
 
 // Range is a range of addresses of a network that is encrypted, and whose it is.
@@ -177,7 +192,7 @@ func (t *through) set(d wireguard.Device, have, want wireguard.State, said map[w
 
 // say has this host's record say what it takes. ensuring is held.
 func (t *through) say(snap *cluster.Snapshot, self cluster.NodeID) error {
-	if t == nil || t.Tell == nil {
+	if t == nil || t.Tell == nil || t.behind() {
 		return nil
 	}
 	said, there := cluster.Get[cluster.Through](snap, string(self))

@@ -24,7 +24,8 @@ func (s *State) proofs(c ring.Claim) []Record {
 	return list[max(0, len(list)-maxProofs):]
 }
 
-// maxParts bounds the parts of Provable, so that no block has claims without end.
+// maxParts bounds the parts of Provable that have proofs, so that no block has claims without end. What lies close together in a wide block,
+// as addresses of IPv6 do, is parted from many that have none.
 const maxParts = 16
 
 // Provable are the parts in which a block is to be claimed, so that each claim has all of its proofs: mostly the block as it is.
@@ -34,7 +35,7 @@ func (s *State) Provable(block netip.Prefix) []netip.Prefix {
 		return len(s.allProofs(ring.Claim{Block: p, Version: ring.Version{Counter: s.clock + 1, By: s.self}}))
 	}
 	parts, counts := []netip.Prefix{block}, []int{count(block)}
-	for len(parts) < maxParts {
+	for proven := 1; proven < maxParts; {
 		most := -1
 		for i, n := range counts {
 			if n > maxProofs && parts[i].Bits() < block.Addr().BitLen() && (most < 0 || n > counts[most]) {
@@ -45,7 +46,11 @@ func (s *State) Provable(block netip.Prefix) []netip.Prefix {
 			break
 		}
 		low, high := halves(parts[most])
-		parts, counts = slices.Replace(parts, most, most+1, low, high), slices.Replace(counts, most, most+1, count(low), count(high))
+		below, above := count(low), count(high)
+		parts, counts = slices.Replace(parts, most, most+1, low, high), slices.Replace(counts, most, most+1, below, above)
+		if below > 0 && above > 0 {
+			proven++
+		}
 	}
 	return parts
 }

@@ -335,24 +335,33 @@ func TestProofsAreEnough(t *testing.T) {
 // TestMoreProofsThanAClaimHas: a block that was gathered from more pieces than a claim may have proofs is claimed in parts, and a host
 // that was off meanwhile, and knew the pieces as another host's, believes all of them.
 func TestMoreProofsThanAClaimHas(t *testing.T) {
-	for _, pieces := range []int{maxProofs, maxProofs + 1, 200, 256} {
+	for _, c := range []struct {
+		block  netip.Prefix
+		pieces int
+	}{
+		{netip.PrefixFrom(space.Addr(), 24), maxProofs},
+		{netip.PrefixFrom(space.Addr(), 24), maxProofs + 1},
+		{netip.PrefixFrom(space.Addr(), 24), 200},
+		{netip.PrefixFrom(space.Addr(), 24), 256},
+		{netip.MustParsePrefix("fd00:1::/64"), 200}, // next to each other, in a wide block
+	} {
+		block, pieces := c.block, c.pieces
 		hosts := settle(t, 3)
 		owner, other, off := hosts[0], hosts[1], hosts[2]
-		block := netip.PrefixFrom(space.Addr(), 24)
 		whole := put(t, owner, Claim{Block: block, Owner: owner.Self()})
 		for _, h := range hosts[1:] {
 			merge(t, h, wire(t, whole))
 		}
 		numbers := func(from, to *State) {
 			for i, a := 0, block.Addr(); i < pieces; i, a = i+1, a.Next() {
-				merge(t, to, wire(t, put(t, from, Claim{Block: netip.PrefixFrom(a, 32), Owner: to.Self()})))
+				merge(t, to, wire(t, put(t, from, Claim{Block: netip.PrefixFrom(a, a.BitLen()), Owner: to.Self()})))
 			}
 		}
 		numbers(owner, other)
 		exchange(t, owner, off, 1000)
 		numbers(other, owner)
 		parts := owner.Provable(block)
-		if one := pieces <= maxProofs; one != (len(parts) == 1) || len(parts) > 8 {
+		if one := pieces <= maxProofs; one != (len(parts) == 1) || len(parts) > block.Addr().BitLen()-block.Bits() {
 			t.Fatalf("%d pieces: in %d parts", pieces, len(parts))
 		}
 		for _, p := range parts {

@@ -111,6 +111,7 @@ type Plane struct {
 	slow     sync.Once
 	told     <-chan struct{} // closed when another host has told what it knows
 	caughtUp chan struct{}   // closed then too, or after catchUpPatience
+	heard    chan struct{}   // the same, also on a host that takes itself for a new one, as one that had written nothing yet does
 }
 
 // noEgress holds nothing.
@@ -130,7 +131,7 @@ func New(c Config) (_ *Plane, err error) {
 	if c.Egress == nil {
 		c.Egress = noEgress{}
 	}
-	p := &Plane{cfg: c, Switch: c.Switch, nat: nat.New(), log: c.Log, caughtUp: make(chan struct{}), rejects: reject.New(gateway.Port, c.Log)}
+	p := &Plane{cfg: c, Switch: c.Switch, nat: nat.New(), log: c.Log, caughtUp: make(chan struct{}), heard: make(chan struct{}), rejects: reject.New(gateway.Port, c.Log)}
 	s := c.Settings
 	p.gateway = gateway.New(string(c.Self))
 	p.gateway.Edge = s.Edge()
@@ -272,7 +273,8 @@ func (p *Plane) Run(ctx context.Context) error {
 	tasks.Go(func() error { return p.proxy.Run(ctx) })
 	tasks.Go(func() error { return p.rejects.Run(ctx) })
 	tasks.Go(func() error { return p.cfg.Egress.Run(ctx) })
-	tasks.Go(func() error { p.catchUp(ctx); return nil })
+	tasks.Go(func() error { catchUp(ctx, p.told, p.caughtUp); return nil })
+	tasks.Go(func() error { catchUp(ctx, p.cfg.Source.CaughtUp(), p.heard); return nil })
 	tasks.Go(func() error { p.bare.run(ctx); return nil })
 	tasks.Go(func() error { p.bare.watchArrivals(ctx); return nil })
 	tasks.Go(func() error { p.posed.watch(ctx, p.guard); return nil })
@@ -286,12 +288,12 @@ func (p *Plane) Run(ctx context.Context) error {
 	return nil
 }
 
-// catchUp closes the channel caughtUp.
-func (p *Plane) catchUp(ctx context.Context) {
-	defer close(p.caughtUp)
+// catchUp closes a channel when this host was told what others know, or has waited for that.
+func catchUp(ctx context.Context, told <-chan struct{}, then chan struct{}) {
+	defer close(then)
 	select {
 	case <-ctx.Done():
-	case <-p.told:
+	case <-told:
 	case <-time.After(catchUpPatience):
 	}
 }

@@ -220,7 +220,7 @@ func (p *Plane) endSecure(inPlace func(context.Context) error) func(context.Cont
 func throughOf(p *Plane) secure.Through {
 	all := p.cfg.Secure.All()
 	return secure.Through{
-		Path: fastpath.Inside{Path: p.fast.path}, Port: p.cfg.Settings.VXLANPort, Tell: p.cfg.Tell, CaughtUp: p.caughtUp,
+		Path: fastpath.Inside{Path: p.fast.path}, Port: p.cfg.Settings.VXLANPort, Tell: p.cfg.Tell, CaughtUp: p.heard,
 		Ranges: func(snap *cluster.Snapshot) (list []secure.Range) {
 			for _, r := range overlay.SecureRanges(snap, all) {
 				list = append(list, secure.Range(r))

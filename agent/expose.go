@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
@@ -166,6 +167,18 @@ func (e exposing) problems(snap *cluster.Snapshot) (list []api.Problem) {
 			what += n.Err.Error()
 		}
 		list = append(list, api.Problem{Code: api.ExposeTaken, What: what, Do: do})
+	}
+	for _, s := range expose.Strands(snap, e.agent.self(), e.heed()) {
+		var names []string
+		for _, id := range s.Hosts {
+			n, _ := cluster.Get[cluster.Node](snap, string(id))
+			names = append(names, n.Name)
+		}
+		list = append(list, api.Problem{
+			Code: api.ExposeTaken,
+			What: fmt.Sprintf("this host does not answer port %s for %s: all its containers are on host %s, of which the agent or the switch cannot have them answer by another host", s.Text(), s.Name(), strings.Join(names, ", ")),
+			Do:   "upgrade the agent there, or boot a kernel whose Open vSwitch tracks connections, or run one of the containers on a host that can, or on this one",
+		})
 	}
 	for _, s := range e.agent.exposes.Strays() {
 		list = append(list, api.Problem{

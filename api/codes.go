@@ -195,7 +195,7 @@ var Kinds = []Kind{
 	{EgressPassedBy, Fault, "containers of a network that has an egress address leave by their own hosts", "create the network anew without `-o vnid=0`, or remove the egress; upgrade agents that know of no `--label`"},
 	{ServicesFail, Warning, "a container's connections to services do not go where they should", "restart it; one with NET_ADMIN may have changed its own rules"},
 	{GroupsRefused, Warning, "a container has joined more multicast groups than one may", "find out which program joins so many, and have it join fewer: [multicast.md](../use/multicast.md)"},
-	{ExposeTaken, Fault, "this host does not answer an exposed port, since somebody else has it", "end who has the port here, or expose another one: [services.md](../use/services.md)"},
+	{ExposeTaken, Fault, "this host does not answer an exposed port, since somebody else has it, or no host of its containers can answer by another one", "end who has the port here, or expose another one, or upgrade those hosts: [services.md](../use/services.md)"},
 	{ExposeFails, Fault, "an exposed port does not lead where it should", "see what `status` says: [services.md](../use/services.md)"},
 	{LimitFails, Warning, "a container's bandwidth is not limited as it should be, or what it sends is not delayed", "see which qdisc stands in the way, or `modprobe sch_tbf`, `modprobe sch_netem`"},
 	{AliasesUntold, Warning, "other hosts do not know some aliases of a container", "give it fewer or shorter ones"},

@@ -269,3 +269,34 @@ func (e Exposure) Choose(h Hosts, v6 bool) (b Back) {
 	}
 	return b
 }
+
+// Stranded is an exposure that a host leads nowhere although there are containers: all are on other hosts that do not answer by it.
+type Stranded struct {
+	Exposure
+	Hosts []cluster.NodeID // in order
+}
+
+// Strands returns those of a host that heeds what is said so.
+func Strands(snap *cluster.Snapshot, self cluster.NodeID, heed Heed) (list []Stranded) {
+	for _, e := range All(snap) {
+		if e.Loses != "" || e.Closed || !heed.Heeds(e) {
+			continue
+		}
+		var hosts []cluster.NodeID
+		for _, r := range e.Replicas {
+			n, known := cluster.Get[cluster.Node](snap, string(r.Host))
+			if r.Host == self || known && n.Exposes {
+				hosts = nil
+				break
+			}
+			if known {
+				hosts = append(hosts, r.Host)
+			}
+		}
+		if len(hosts) > 0 {
+			slices.Sort(hosts)
+			list = append(list, Stranded{e, slices.Compact(hosts)})
+		}
+	}
+	return list
+}

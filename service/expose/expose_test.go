@@ -18,11 +18,20 @@ func node(n int) cluster.NodeID { return cluster.NodeID(fmt.Sprintf("%016x", n))
 // state is a cluster of a network blue, and an internal one, with these records more.
 func state(t *testing.T, bodies ...cluster.Body) *cluster.Snapshot {
 	t.Helper()
-	s := cluster.New(self)
+	s, others := cluster.New(self), map[cluster.NodeID]*cluster.State{}
 	for _, b := range append([]cluster.Body{cluster.Network{Name: "blue", VNID: 1}, cluster.Network{Name: "inner", VNID: 2, Internal: true}}, bodies...) {
-		if e, ok := b.(cluster.Endpoint); ok && e.Host != self {
-			other := cluster.New(e.Host)
-			rec, _, err := other.Put(b)
+		writer := self
+		switch b := b.(type) {
+		case cluster.Endpoint:
+			writer = b.Host
+		case cluster.Node:
+			writer = b.ID
+		}
+		if writer != self {
+			if others[writer] == nil {
+				others[writer] = cluster.New(writer)
+			}
+			rec, _, err := others[writer].Put(b)
 			if err == nil {
 				_, err = s.Merge([]cluster.Record{rec})
 			}
@@ -166,6 +175,34 @@ func TestChoose(t *testing.T) {
 	}
 	if b := (Exposure{Target: 80, Closed: true, Replicas: []service.Replica{replica(2, node(2), false)}}).Choose(hosts, false); len(b.To)+len(b.There) > 0 {
 		t.Errorf("of an internal network: %v", b)
+	}
+}
+
+// TestStrands: a port leads nowhere where all containers are on other hosts that cannot answer by this one.
+func TestStrands(t *testing.T) {
+	able, older := cluster.Node{ID: node(2), Name: "host2", Exposes: true}, cluster.Node{ID: node(9), Name: "host9"}
+	exposed := web("blue", "web", cluster.ServicePort{Proto: "tcp", Port: 8080, Target: 443})
+	for _, c := range []struct {
+		name   string
+		bodies []cluster.Body
+		heed   Heed
+		want   []cluster.NodeID
+	}{
+		{"no container", nil, Services, nil},
+		{"on a host that cannot", []cluster.Body{endpoint("a", 1, node(9), nil), endpoint("b", 2, node(9), nil)}, Services, []cluster.NodeID{node(9)}},
+		{"of which this host answers no port", []cluster.Body{endpoint("a", 1, node(9), nil)}, Nothing, nil},
+		{"and on one that can", []cluster.Body{endpoint("a", 1, node(9), nil), endpoint("b", 2, node(2), nil)}, Services, nil},
+		{"and on this one", []cluster.Body{endpoint("a", 1, node(9), nil), endpoint("b", 2, self, nil)}, Services, nil},
+		{"on a host that nobody knows", []cluster.Body{endpoint("a", 1, node(7), nil)}, Services, nil},
+	} {
+		list := Strands(state(t, append([]cluster.Body{able, older, exposed}, c.bodies...)...), self, c.heed)
+		var got []cluster.NodeID
+		for _, s := range list {
+			got = append(got, s.Hosts...)
+		}
+		if !slices.Equal(got, c.want) || len(c.want) > 0 && list[0].Name() != "service blue/web" {
+			t.Errorf("%s: %+v", c.name, list)
+		}
 	}
 }
 

@@ -98,6 +98,7 @@ const (
 	EdgeNames          Code = "edge-names"
 	EgressUnheld       Code = "egress-unheld"
 	EgressTaken        Code = "egress-taken"
+	EgressClash        Code = "egress-clash"
 	EgressUnfit        Code = "egress-unfit"
 	BGPDown            Code = "bgp-down"
 	BGPUnsaid          Code = "bgp-unsaid"
@@ -189,11 +190,12 @@ var Kinds = []Kind{
 	{EdgeNames, Warning, "programs of a host without Docker cannot ask for containers by name", "what `status` says; another resolver may listen on all addresses: [edge.md](../use/edge.md)"},
 	{EgressUnheld, Fault, "no host holds an egress address, so its networks' containers do not reach the outside", "start one of its gateways; `status` there says why it does not take the address: [egress.md](../use/egress.md)"},
 	{EgressTaken, Fault, "an egress address is another machine's, or given to a host that does not hold it", "take it away there, or give the egress another one: `grapevine egress set`"},
-	{EgressUnfit, Warning, "a host that is to be a gateway of an egress cannot hold its address", "give it an interface in the address' subnet, or name other gateways: `grapevine egress set`"},
+	{EgressClash, Fault, "two egresses have one address, one network, or one network's same labels, as two sides of a partition may make them", "take from one of them what both have: `grapevine egress set`, `grapevine egress remove`"},
+	{EgressUnfit, Warning, "a host that is to be a gateway of an egress cannot hold its address: it has no interface on the address' LAN, or that has no link", "give it an interface in the address' subnet, see to its cable, or name other gateways: `grapevine egress set`"},
 	{BGPDown, Fault, "a router is not told by BGP which addresses are on a host", "compare GRAPEVINE_BGP with the router's settings: [bgp.md](../use/bgp.md)"},
 	{BGPUnsaid, Warning, "a router is not told by BGP of all addresses that it is to be told of", "do what `status` says: [bgp.md](../use/bgp.md)"},
 	{EgressPassedBy, Fault, "containers of a network that has an egress address leave by their own hosts", "create the network anew without `-o vnid=0`, or remove the egress; upgrade agents that know of no `--label`"},
-	{ServicesFail, Warning, "a container's connections to services do not go where they should", "restart it; one with NET_ADMIN may have changed its own rules, or keeps loading so many that nobody else can"},
+	{ServicesFail, Warning, "a container's connections to services do not go where they should", "restart it; one with NET_ADMIN may have changed its own rules"},
 	{GroupsRefused, Warning, "a container has joined more multicast groups than one may", "find out which program joins so many, and have it join fewer: [multicast.md](../use/multicast.md)"},
 	{ExposeTaken, Fault, "this host does not answer an exposed port, since somebody else has it, or no host of its containers can answer by another one", "end who has the port here, or expose another one, or upgrade those hosts: [services.md](../use/services.md)"},
 	{ExposeFails, Fault, "an exposed port does not lead where it should", "see what `status` says: [services.md](../use/services.md)"},

@@ -19,6 +19,9 @@ type Gateway struct {
 	Unheard bool
 	// Asked: it is not known yet whether it is, since it was asked but a moment ago.
 	Asked bool
+	// Unfit: it says that it cannot hold the address now, for want of an interface, or of the link of NIC.
+	Unfit bool
+	NIC   string
 }
 
 // Gateways returns the hosts that may hold an egress, in the order in which they take it (the highest of a hash of
@@ -29,7 +32,12 @@ func Gateways(snap *cluster.Snapshot, e cluster.Egress, alive func(cluster.NodeI
 			continue
 		}
 		if !n.Edge && (len(e.Gateways) == 0 || slices.Contains(e.Gateways, n.Name)) { // an edge host forwards nothing
-			list = append(list, Gateway{ID: n.ID, Name: n.Name, Alive: alive(n.ID)})
+			g := Gateway{ID: n.ID, Name: n.Name, Alive: alive(n.ID)}
+			u, _ := cluster.Get[cluster.Unfit](snap, string(n.ID))
+			if i := slices.IndexFunc(u.Egresses, func(c cluster.UnfitCase) bool { return c.Egress == e.Name }); i >= 0 {
+				g.Unfit, g.NIC = true, u.Egresses[i].NIC
+			}
+			list = append(list, g)
 		}
 	}
 	weight := func(g Gateway) uint64 {
@@ -72,8 +80,10 @@ type Case struct {
 	Holder   cluster.NodeID // by the record; "": nobody
 	Has      bool           // this host has the address from when it held it
 	Twice    bool           // another egress has its address, and comes first
+	Lost     []netip.Addr   // of its addresses those that another egress has, which comes first: here they are that one's
 	Here     bool           // it has the address now
 	Young    bool           // its agent began a moment ago, and has not met all others yet
+	Alone    bool           // no other gateway could take it, or none would hear that it may
 }
 
 // Judge says what this host is to do, and in which turn it takes: 0 at once, others later, if those before it cannot.
@@ -107,11 +117,21 @@ func (c Case) Judge() (v Verdict, turn int) {
 		switch {
 		case g.ID == c.Holder && g.Alive:
 			return Leave, 0
-		case j < i && g.Alive:
+		case j < i && g.Alive && !g.Unfit:
 			turn++
 		}
 	}
 	return Take, turn
+}
+
+// Others reports whether another gateway could take the address from this host.
+func (c Case) Others() bool {
+	return slices.ContainsFunc(c.Gateways, func(g Gateway) bool { return g.ID != c.Self && g.Alive && !g.Unfit })
+}
+
+// Gateway reports whether this host is a gateway.
+func (c Case) Gateway() bool {
+	return slices.ContainsFunc(c.Gateways, func(g Gateway) bool { return g.ID == c.Self })
 }
 
 // Quorum reports whether more than half of the gateways are alive, by what this host was told since it was last stalled:
@@ -150,7 +170,7 @@ func Hear(e cluster.Egress, list []Gateway, hear func(cluster.NodeID) (heard, kn
 // Cases are those of all egresses, by name.
 func Cases(snap *cluster.Snapshot, self cluster.NodeID, alive func(cluster.NodeID) bool, hear func(cluster.NodeID) (heard, known bool)) (list []Case) {
 	for _, e := range All(snap) {
-		c := Case{Self: self, Egress: e.Egress, Gateways: Hear(e.Egress, Gateways(snap, e.Egress, alive), hear), Twice: e.Twice}
+		c := Case{Self: self, Egress: e.Egress, Gateways: Hear(e.Egress, Gateways(snap, e.Egress, alive), hear), Twice: e.Twice, Lost: e.Lost}
 		h, _ := cluster.Get[cluster.EgressHolder](snap, e.Name)
 		c.Holder = h.Host
 		list = append(list, c)
@@ -161,10 +181,23 @@ func Cases(snap *cluster.Snapshot, self cluster.NodeID, alive func(cluster.NodeI
 // Listed is an egress among the others.
 type Listed struct {
 	cluster.Egress
-	// Twice: one that comes before has its address. Taken are those of its networks that one before has.
+	// Twice: one that comes before has its name, or an address of it: Lost are these. Taken are those of its networks that one before has.
 	Twice bool
+	Lost  []netip.Addr
 	Taken []string
+	// Clashes say of all that, and of labels that one before asks for of the same network, which one it is.
+	Clashes []Clash
 }
+
+// Clash is something that an egress cannot have, since another one has it: its name, an address or a network.
+type Clash struct {
+	With    string
+	Addr    netip.Addr
+	Network string
+}
+
+// twins is at the end of the name of an egress with labels that has another one's.
+const twins = "/labels"
 
 // All returns all egresses by name. Of two that contradict each other, which two hosts made at the same time, the first
 // by name counts, for all hosts alike.
@@ -175,26 +208,35 @@ func All(snap *cluster.Snapshot) (list []Listed) {
 	}
 	for e := range cluster.All[cluster.LabelEgress](snap) {
 		if _, twin := cluster.Get[cluster.Egress](snap, e.Name); twin {
-			e.Name += "/labels" // no other has such a name: it is held by nobody, and what it asks for does not leave
+			e.Name += twins // no other has such a name: it is held by nobody, and what it asks for does not leave
 		}
 		all = append(all, cluster.Egress(e))
 	}
 	slices.SortFunc(all, func(a, b cluster.Egress) int { return cmp.Compare(a.Name, b.Name) })
-	network, address := map[string]bool{}, map[netip.Addr]bool{}
+	network, address := map[string]string{}, map[netip.Addr]string{}
 	for _, e := range all {
-		l := Listed{Egress: e, Twice: strings.Contains(e.Name, "/")}
-		for _, a := range e.Addrs {
-			l.Twice = l.Twice || address[a]
-			address[a] = true
+		l := Listed{Egress: e}
+		if twin, is := strings.CutSuffix(e.Name, twins); is {
+			l.Twice, l.Clashes = true, append(l.Clashes, Clash{With: twin})
 		}
-		for _, n := range e.Networks {
-			if len(e.Labels) > 0 {
+		for _, a := range e.Addrs {
+			if first, is := address[a]; is {
+				l.Twice, l.Lost, l.Clashes = true, append(l.Lost, a), append(l.Clashes, Clash{With: first, Addr: a})
 				continue
 			}
-			if network[n] {
+			address[a] = e.Name
+		}
+		for _, n := range e.Networks {
+			whom := strings.Join(append([]string{n}, e.Labels...), "/")
+			first, is := network[whom]
+			if !is {
+				network[whom] = e.Name
+				continue
+			}
+			l.Clashes = append(l.Clashes, Clash{With: first, Network: n})
+			if len(e.Labels) == 0 {
 				l.Taken = append(l.Taken, n)
 			}
-			network[n] = true
 		}
 		list = append(list, l)
 	}

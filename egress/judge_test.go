@@ -21,6 +21,11 @@ func gateways(n int, dead ...int) (list []Gateway) {
 	return list
 }
 
+func unfit(list []Gateway, n int) []Gateway {
+	list[n-1].Unfit = true
+	return list
+}
+
 func TestJudge(t *testing.T) {
 	quorum := mail
 	quorum.Quorum = true
@@ -43,6 +48,8 @@ func TestJudge(t *testing.T) {
 		{"this host holds it", Case{Self: id(3), Egress: mail, Gateways: gateways(3), Holder: id(3)}, Hold, 0},
 		{"all others are dead, and nobody asks how many", Case{Self: id(3), Egress: mail, Gateways: gateways(3, 1, 2), Holder: id(3)}, Hold, 0},
 		{"the holder is dead", Case{Self: id(1), Egress: mail, Gateways: gateways(3, 2), Holder: id(2)}, Take, 0},
+		{"nobody waits for who says that it cannot", Case{Self: id(3), Egress: mail, Gateways: unfit(gateways(3), 1)}, Take, 1},
+		{"... not even if it is the only one", Case{Self: id(2), Egress: mail, Gateways: unfit(gateways(3), 1)}, Take, 0},
 		{"the holder is no gateway any more", Case{Self: id(1), Egress: mail, Gateways: gateways(3), Holder: id(9)}, Take, 0},
 		{"lost to a host that is still in doubt here", Case{Self: id(1), Egress: mail, Gateways: gateways(3, 2), Holder: id(2), Has: true}, Leave, 0},
 		{"given up by who had it", Case{Self: id(1), Egress: mail, Gateways: gateways(3), Has: true}, Take, 0},
@@ -146,13 +153,25 @@ func TestAll(t *testing.T) {
 	s := cluster.New(id(1))
 	red := mail
 	red.Name, red.Networks = "zoo", []string{"red", "blue"}
-	for _, e := range []cluster.Egress{red, mail} {
+	asks := func(name string, last byte, networks ...string) cluster.LabelEgress {
+		return cluster.LabelEgress{Name: name, Networks: networks, Addrs: []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, last})}, Labels: []string{"role=smtp"}}
+	}
+	for _, e := range []cluster.Body{red, mail, asks("zoo", 26, "red"), asks("zz", 27, "red", "green")} {
 		if _, _, err := s.Put(e); err != nil {
 			t.Fatal(err)
 		}
 	}
 	got := All(s.Snapshot())
-	if len(got) != 2 || got[0].Name != "mail" || got[0].Twice || got[0].Taken != nil || !got[1].Twice || !slices.Equal(got[1].Taken, []string{"blue"}) {
+	var clashes []string
+	for _, l := range got {
+		for _, c := range l.Clashes {
+			clashes = append(clashes, fmt.Sprint(l.Name, " ", c))
+		}
+	}
+	if want := []string{"zoo {mail 192.0.2.25 }", "zoo {mail invalid IP blue}", "zoo/labels {zoo invalid IP }", "zz {zoo/labels invalid IP red}"}; !slices.Equal(clashes, want) {
+		t.Errorf("%q, want %q", clashes, want)
+	}
+	if got = got[:2]; got[0].Name != "mail" || got[0].Twice || got[0].Taken != nil || !got[1].Twice || !slices.Equal(got[1].Taken, []string{"blue"}) {
 		t.Errorf("%+v", got)
 	}
 }

@@ -440,16 +440,7 @@ func recordsOf(snap *cluster.Snapshot, id cluster.NodeID) []cluster.Key {
 	for u := range cluster.Written[cluster.Use](snap, id) {
 		keys = append(keys, u.Key())
 	}
-	if a, there := cluster.Get[cluster.Addresses](snap, string(id)); there {
-		keys = append(keys, a.Key())
-	}
-	if b, there := cluster.Get[cluster.Bare](snap, string(id)); there {
-		keys = append(keys, b.Key())
-	}
-	if t, there := cluster.Get[cluster.Through](snap, string(id)); there {
-		keys = append(keys, t.Key())
-	}
-	return keys
+	return append(keys, cluster.Only(snap, id)...)
 }
 
 // askForget asks for the promise that the hosts Dead are never asked or believed

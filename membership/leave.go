@@ -160,15 +160,7 @@ func (m *Leaver) farewell(ctx context.Context) error {
 				keys = append(keys, u.Key())
 			}
 		}
-		if a, there := cluster.Get[cluster.Addresses](tx.Snapshot(), string(self)); there {
-			keys = append(keys, a.Key())
-		}
-		if b, there := cluster.Get[cluster.Bare](tx.Snapshot(), string(self)); there {
-			keys = append(keys, b.Key())
-		}
-		if t, there := cluster.Get[cluster.Through](tx.Snapshot(), string(self)); there {
-			keys = append(keys, t.Key())
-		}
+		keys = append(keys, cluster.Only(tx.Snapshot(), self)...)
 		keys = append(keys, cluster.Node{ID: self}.Key())
 		for _, k := range keys {
 			tx.Delete(k)

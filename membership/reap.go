@@ -67,15 +67,7 @@ func remains(snap *cluster.Snapshot, self, coordinator cluster.NodeID) (keys []c
 		for l := range cluster.Written[cluster.Listen](snap, dead) {
 			keys = append(keys, l.Key())
 		}
-		if a, there := cluster.Get[cluster.Addresses](snap, r.Key.ID); there {
-			keys = append(keys, a.Key())
-		}
-		if b, there := cluster.Get[cluster.Bare](snap, r.Key.ID); there {
-			keys = append(keys, b.Key())
-		}
-		if t, there := cluster.Get[cluster.Through](snap, r.Key.ID); there {
-			keys = append(keys, t.Key())
-		}
+		keys = append(keys, cluster.Only(snap, dead)...)
 	}
 	return keys
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"time"
@@ -20,7 +21,7 @@ GRAPEVINE_BGP_ADDRESSES that it has. Nothing is learned from routers. docs/use/b
 		Example: `  grapevine bgp
   grapevine bgp -o json | jq -r '.routers[] | select(.up | not) | .router'`,
 		Args: noNames,
-	}, patience, list((*api.Client).BGP), showBGP)
+	}, patience, func(ctx context.Context, c *api.Client, _ []string) (api.BGP, error) { return api.AskBGP(ctx, c) }, showBGP)
 }
 
 func showBGP(w io.Writer, b api.BGP) error {

@@ -34,7 +34,6 @@ func (d Desk) state(snap *cluster.Snapshot, l egress.Listed) (s state) {
 	switch {
 	case l.Twice:
 		s.holder = ""
-		say("another egress has its address, or its name, and comes first: remove one of the two")
 	case l.Quorum && !c.Quorum():
 		s.holder = ""
 		say("not more than half of its gateways answer this host, and it wants a quorum")
@@ -43,6 +42,9 @@ func (d Desk) state(snap *cluster.Snapshot, l egress.Listed) (s state) {
 	case !d.Alive(h.Host):
 		say("host %s, which holds its address, does not answer", s.holder)
 	}
+	for _, g := range linkless(gateways) {
+		say("host %s cannot hold it: its interface %s has no link", g.Name, g.NIC)
+	}
 	if older := unable(snap, l.Egress); len(older) > 0 {
 		say("gateways with an older agent cannot hold its IPv6 address: %s; while one of them is the holder, what its networks send to the outside by IPv6 is dropped: upgrade their agents, or name other gateways", strings.Join(older, ", "))
 	}
@@ -50,8 +52,8 @@ func (d Desk) state(snap *cluster.Snapshot, l egress.Listed) (s state) {
 		say("network %s was made anew, with VNID 0: its containers leave by their own hosts", name)
 	}
 	s.notes = append(s.notes, labelNotes(snap, l)...)
-	for _, n := range l.Taken {
-		say("network %s has another egress, which comes first by its name", n)
+	for _, c := range l.Clashes {
+		say("%s", clash(l, c))
 	}
 	switch n := s.note; {
 	case n.Silent && len(n.Occupied) == 0:
@@ -72,6 +74,19 @@ func (d Desk) state(snap *cluster.Snapshot, l egress.Listed) (s state) {
 	return s
 }
 
+// clash says what an egress cannot have, and what becomes of it.
+func clash(l egress.Listed, c egress.Clash) string {
+	switch {
+	case c.Addr.IsValid():
+		return fmt.Sprintf("egress %s has the address %v of egress %s, which comes first by its name: containers of %s do not reach the outside", l.Name, c.Addr, c.With, whose(l.Egress))
+	case c.Network == "":
+		return fmt.Sprintf("there are two egresses %s, and the one of whole networks comes first: containers of %s do not reach the outside", c.With, whose(l.Egress))
+	case len(l.Labels) > 0:
+		return fmt.Sprintf("egresses %s and %s ask for the same labels of network %s: its containers with %s leave by %[1]s, which comes first by its name, and none by %[2]s", c.With, l.Name, c.Network, strings.Join(l.Labels, " and "))
+	}
+	return fmt.Sprintf("network %s has two egresses, %s and %s: its containers leave by %[2]s, which comes first by its name, and none by %[3]s", c.Network, c.With, l.Name)
+}
+
 // machine says who has an address: by its MAC on a LAN, or whoever routers lead to.
 func machine(mac net.HardwareAddr, whose string) string {
 	if len(mac) == 0 {
@@ -82,9 +97,18 @@ func machine(mac net.HardwareAddr, whose string) string {
 
 // Problems says what is wrong with egresses that concern this host: it is a gateway, or has containers of theirs.
 func (d Desk) Problems(snap *cluster.Snapshot) (list []api.Problem) {
-	for _, l := range egress.All(snap) {
+	all := egress.All(snap)
+	for _, l := range all {
 		s := d.state(snap, l)
 		address := addresses(l.Egress)
+		for _, c := range l.Clashes {
+			if d.concerns(snap, l) || slices.ContainsFunc(all, func(o egress.Listed) bool { return o.Name == c.With && d.concerns(snap, o) }) {
+				list = append(list, api.Problem{
+					Code: api.EgressClash, What: clash(l, c),
+					Do: "have one of them for all, or take from one what both have: `grapevine egress set`, `grapevine egress remove`",
+				})
+			}
+		}
 		if names := ofAll(snap, l); len(names) > 0 && d.concerns(snap, l) {
 			list = append(list, api.Problem{
 				Code: api.EgressPassedBy,
@@ -98,6 +122,15 @@ func (d Desk) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 				What: fmt.Sprintf("containers of %s reach the outside from their own hosts' addresses, and not from %s, by egress %s, on hosts with an older agent: %s", whose(l.Egress), address, l.Name, strings.Join(older, ", ")),
 				Do:   "upgrade the agents of these hosts",
 			})
+		}
+		if gateways := egress.Gateways(snap, l.Egress, d.Alive); d.gateway(gateways) {
+			for _, g := range linkless(gateways) {
+				list = append(list, api.Problem{
+					Code: api.EgressUnfit,
+					What: fmt.Sprintf("host %s is a gateway of egress %s, and cannot hold %s: its interface %s has no link", g.Name, l.Name, address, g.NIC),
+					Do:   "see to its cable and to what is at the other end, and on that host to `ip link show " + g.NIC + "`; or name other gateways: grapevine egress set " + l.Name + " --gateways HOSTS",
+				})
+			}
 		}
 		switch n := s.note; {
 		case n.Occupied != nil && !n.Silent:
@@ -128,7 +161,7 @@ func (d Desk) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 				Do:   "give it one, or set GRAPEVINE_BGP and see `grapevine bgp`, or name other gateways: grapevine egress set " + l.Name + " --gateways HOSTS",
 			})
 		}
-		if !l.Twice && s.holder != "" && d.holds(snap, l) || !d.concerns(snap, l) {
+		if l.Twice || s.holder != "" && d.holds(snap, l) || !d.concerns(snap, l) {
 			continue
 		}
 		do := "do not"
@@ -158,14 +191,23 @@ func ofAll(snap *cluster.Snapshot, l egress.Listed) (names []string) {
 func (d Desk) holds(snap *cluster.Snapshot, l egress.Listed) bool {
 	h, _ := cluster.Get[cluster.EgressHolder](snap, l.Name)
 	n, _ := cluster.Get[cluster.Node](snap, string(h.Host))
-	return d.Alive(h.Host) && egress.Able(n, l.Egress) && (h.Host != d.Self || !d.Notes()[l.Name].Any())
+	gone := slices.ContainsFunc(egress.Gateways(snap, l.Egress, d.Alive), func(g egress.Gateway) bool { return g.ID == h.Host && g.Unfit })
+	return d.Alive(h.Host) && egress.Able(n, l.Egress) && !gone && (h.Host != d.Self || !d.Notes()[l.Name].Any())
+}
+
+// linkless are those gateways that live, and whose interface for an egress has no link.
+func linkless(gateways []egress.Gateway) []egress.Gateway {
+	return slices.DeleteFunc(slices.Clone(gateways), func(g egress.Gateway) bool { return g.NIC == "" || !g.Alive })
+}
+
+// gateway reports whether this host is one of them.
+func (d Desk) gateway(list []egress.Gateway) bool {
+	return slices.ContainsFunc(list, func(g egress.Gateway) bool { return g.ID == d.Self })
 }
 
 func (d Desk) concerns(snap *cluster.Snapshot, l egress.Listed) bool {
-	for _, g := range egress.Gateways(snap, l.Egress, d.Alive) {
-		if g.ID == d.Self {
-			return true
-		}
+	if d.gateway(egress.Gateways(snap, l.Egress, d.Alive)) {
+		return true
 	}
 	choice := egress.NewChoice(snap, egress.All(snap))
 	for e := range cluster.Written[cluster.Endpoint](snap, d.Self) {

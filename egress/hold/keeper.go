@@ -57,6 +57,7 @@ type LAN interface {
 	Remove(netip.Addr) error
 	Probe(ctx context.Context, nic string, a netip.Addr) (net.HardwareAddr, error)
 	Announce(nic string, a netip.Addr) error
+	Linked(nic string) bool
 }
 
 // View is what the host's interfaces have at one moment; lan.View is one.
@@ -71,6 +72,7 @@ func (hostLAN) Look() (View, error)                     { return lan.Look() }
 func (hostLAN) Add(nic string, a netip.Addr) error      { return lan.Add(nic, a) }
 func (hostLAN) Remove(a netip.Addr) error               { return lan.Remove(a) }
 func (hostLAN) Announce(nic string, a netip.Addr) error { return lan.Announce(nic, a) }
+func (hostLAN) Linked(nic string) bool                  { return lan.Linked(nic) }
 func (hostLAN) Probe(ctx context.Context, nic string, a netip.Addr) (net.HardwareAddr, error) {
 	return lan.Probe(ctx, nic, a)
 }
@@ -101,6 +103,8 @@ type seen struct {
 	alive  []bool           // the cluster's hosts
 	voters []cluster.NodeID // the gateways of what wants a quorum
 	heard  []hearing        // of these
+	nics   []string         // for addresses that this host may hold
+	links  []bool           // whether these have a link
 	due    time.Time        // of the next round, if nothing changes before
 	busy   bool             // there is something to look after
 }
@@ -113,6 +117,8 @@ type held struct {
 	again    time.Time // before that nothing is tried
 	announce time.Time // when the LAN is told next
 	pause    time.Duration
+	failed   error                            // of telling it last
+	cut      time.Time                        // since then the interface has no link; zero: it has one
 	alive    []bool                           // of the gateways, when the LAN was told last
 	next     time.Duration                    // until it is looked at again
 	rival    atomic.Pointer[net.HardwareAddr] // that answered last for what this host holds
@@ -124,21 +130,25 @@ type Note struct {
 	Occupied net.HardwareAddr // another machine's, that has it; without bytes: the routers lead to it
 	Silent   bool             // it is that of the holder, whose agent does not answer
 	Unfit    bool             // no interface is in its subnet
+	Cut      string           // the interface for it, which has no link
 	Rival    net.HardwareAddr // another machine's, that has it as well while this host holds it
 	Twice    bool             // an administrator has given it to this host, and another host holds it
 	Err      error
 }
 
 // Any reports whether something is.
-func (n Note) Any() bool { return n.Occupied != nil || n.Unfit || n.Twice || n.Err != nil }
+func (n Note) Any() bool {
+	return n.Occupied != nil || n.Unfit || n.Cut != "" || n.Twice || n.Err != nil
+}
 
 // Times.
 const (
 	tick       = 100 * time.Millisecond
-	turn       = time.Second     // for each host that is to take an address first, and does not
-	turns      = 5               // at most
-	patience   = 3 * time.Second // after the start, without a word of another host
-	retry      = time.Second     // after a try that failed
+	turn       = time.Second            // for each host that is to take an address first, and does not
+	turns      = 5                      // at most
+	patience   = 3 * time.Second        // after the start, without a word of another host
+	linkless   = 500 * time.Millisecond // is how long the holder's link may be gone
+	retry      = time.Second            // after a try that failed
 	reannounce = 30 * time.Second
 	settled    = 3 * time.Second // a pause between announcements from which on it is asked who else has the address
 	idle       = time.Second     // between rounds while nothing is to be taken
@@ -240,9 +250,14 @@ func (k *Keeper) step(ctx context.Context, snap *cluster.Snapshot, now time.Time
 		is, known := k.cfg.Hear(id)
 		heard = append(heard, hearing{is, known})
 	}
-	if snap != k.seen.snap || !slices.Equal(alive, k.seen.alive) || !slices.Equal(heard, k.seen.heard) || k.seen.busy && !now.Before(k.seen.due) {
+	var links []bool
+	for _, nic := range k.seen.nics {
+		links = append(links, k.cfg.LAN.Linked(nic))
+	}
+	if snap != k.seen.snap || !slices.Equal(alive, k.seen.alive) || !slices.Equal(heard, k.seen.heard) || !slices.Equal(links, k.seen.links) || k.seen.busy && !now.Before(k.seen.due) {
+		k.seen = seen{snap: snap, alive: alive}
 		next, voters, busy := k.round(ctx, snap, now)
-		k.seen = seen{snap: snap, alive: alive, due: now.Add(next), busy: busy}
+		k.seen.due, k.seen.busy = now.Add(next), busy
 		for _, g := range voters {
 			k.seen.voters, k.seen.heard = append(k.seen.voters, g.ID), append(k.seen.heard, hearing{!g.Unheard, !g.Asked})
 		}
@@ -271,15 +286,33 @@ func (k *Keeper) round(ctx context.Context, snap *cluster.Snapshot, now time.Tim
 	}
 	next = idle
 	names, routed := map[string]bool{}, k.cfg.Routed()
+	mute := cutOff(snap, k.cfg.Self, view)
 	var all errgroup.Group
-	for _, c := range cases {
+	var unfit []cluster.UnfitCase
+	found := make([]spots, len(cases))
+	for i, c := range cases {
+		found[i] = spotsOf(c, view, routed)
+		if !c.Gateway() {
+			continue
+		}
+		k.watch(found[i])
+		if !found[i].fit() && len(unfit) < cluster.MaxUnfit {
+			unfit = append(unfit, cluster.UnfitCase{Egress: c.Egress.Name, NIC: found[i].cut()})
+		}
+	}
+	untold := k.tellUnfit(snap, unfit)
+	if untold != nil { // others wait for this host in vain
+		k.log.Warn("what this host cannot hold is not told to others", "error", untold)
+	}
+	for i, c := range cases {
 		names[c.Egress.Name] = true
 		h := k.held[c.Egress.Name]
 		if h == nil {
 			h = &held{}
 			k.held[c.Egress.Name] = h
 		}
-		all.Go(func() error { h.next = k.one(ctx, c, h, spotsOf(c, view, routed), now); return nil })
+		c.Alone = mute || !c.Others()
+		all.Go(func() error { h.next = k.one(ctx, c, h, found[i], now); return nil })
 	}
 	_ = all.Wait() // what fails is noted
 	k.forget(names)
@@ -291,8 +324,44 @@ func (k *Keeper) round(ctx context.Context, snap *cluster.Snapshot, now time.Tim
 		k.log.Warn("addresses for the outside", "error", err)
 		next = tick
 	}
-	k.clean = len(cases) == 0 && err == nil && len(k.sources) == 0
+	k.clean = len(cases) == 0 && err == nil && untold == nil && len(k.sources) == 0
 	return next, voters, len(cases) > 0 || len(k.sources) > 0
+}
+
+// cutOff reports whether this host's way to the others has no link either: what it lets go nobody hears of, and the others see to
+// it as they do when a host dies.
+func cutOff(snap *cluster.Snapshot, self cluster.NodeID, view View) bool {
+	n, _ := cluster.Get[cluster.Node](snap, string(self))
+	a := n.Address()
+	if n.Bind.IsValid() {
+		a = n.Bind
+	}
+	return a.IsValid() && view.Find(a).Cut
+}
+
+// watch has the links of interfaces looked at from one round to the next.
+func (k *Keeper) watch(p spots) {
+	for _, s := range p {
+		if s.NIC != "" && !s.routed() && !slices.Contains(k.seen.nics, s.NIC) {
+			k.seen.nics, k.seen.links = append(k.seen.nics, s.NIC), append(k.seen.links, !s.Cut)
+		}
+	}
+}
+
+// tellUnfit tells others which egresses this host cannot hold.
+func (k *Keeper) tellUnfit(snap *cluster.Snapshot, list []cluster.UnfitCase) error {
+	said, _ := cluster.Get[cluster.Unfit](snap, string(k.cfg.Self))
+	if slices.Equal(said.Egresses, list) {
+		return nil
+	}
+	_, err := k.cfg.Replica.Update(func(tx *replica.Tx) error {
+		if len(list) == 0 {
+			tx.Delete(said.Key())
+			return nil
+		}
+		return tx.Put(cluster.Unfit{Host: k.cfg.Self, Egresses: list})
+	})
+	return err
 }
 
 // forget drops what is remembered of egresses that there are no more.
@@ -317,6 +386,18 @@ func (k *Keeper) one(ctx context.Context, c egress.Case, h *held, p spots, now t
 		h.since = time.Time{}
 	}
 	switch {
+	case p.cut() == "":
+		h.cut = time.Time{}
+	case h.cut.IsZero():
+		h.cut = now
+	}
+	if verdict != egress.Leave && p.fit() {
+		if err := p.gather(k.cfg.LAN); err != nil {
+			k.note(c, Note{Err: err})
+			return k.later(c, retry)
+		}
+	}
+	switch {
 	case verdict == egress.Leave:
 		var err error
 		if p.ours() {
@@ -325,27 +406,37 @@ func (k *Keeper) one(ctx context.Context, c egress.Case, h *held, p spots, now t
 		}
 		k.serve(c, false)
 		k.note(c, Note{Twice: p.theirs() && c.Holder != "" && c.Holder != k.cfg.Self, Err: err})
-	case verdict == egress.Hold && p.here() && k.took(c.Egress):
-		var n Note
+	case verdict == egress.Hold && p.here() && k.took(c.Egress) && p.fit():
+		next = k.tell(ctx, c, h, p, now)
+		n := Note{Err: h.failed}
 		if who := h.rival.Load(); who != nil {
 			n.Rival = *who
 		}
 		k.note(c, n)
-		return k.tell(ctx, c, h, p, now)
+		return next
+	case verdict == egress.Hold && p.here() && k.took(c.Egress) && p.cut() != "" && (c.Alone || now.Sub(h.cut) < linkless):
+		h.announce, h.pause = time.Time{}, 0 // the LAN is told when there is a link again
+		k.note(c, Note{Cut: p.cut()})
+		if !c.Alone {
+			return tick
+		}
+	case !p.fit():
+		k.serve(c, false)
+		err := p.remove(k.cfg.LAN)
+		if c.Holder == k.cfg.Self && k.caughtUp(now) { // another gateway may have interfaces for all, with links
+			k.log.Info("this host cannot hold the address of an egress any more", "egress", c.Egress.Name, "addresses", c.Egress.Addrs, "without a link", p.cut())
+			err = errors.Join(err, k.record(c, cluster.EgressHolder{Egress: c.Egress.Name}))
+		}
+		k.note(c, Note{Unfit: p.cut() == "", Cut: p.cut(), Err: err})
 	case !k.caughtUp(now):
 		return k.later(c, tick)
 	case now.Before(h.again):
 		return k.later(c, h.again.Sub(now))
-	case !p.fit():
-		k.serve(c, false)
-		k.note(c, Note{Unfit: true, Err: p.remove(k.cfg.LAN)}) // another gateway may have interfaces for all
-		if c.Holder == k.cfg.Self {
-			k.record(c, cluster.EgressHolder{Egress: c.Egress.Name})
-		}
 	case verdict == egress.Take && !p.here() && !h.turn(nth, now): // others come first
 		return k.later(c, tick)
 	default:
-		if n := k.take(ctx, c, p); n != nil {
+		n := k.take(ctx, c, p)
+		if n != nil {
 			if !p.here() || !k.took(c.Egress) { // as after it was given another address
 				k.serve(c, false)
 			}
@@ -356,10 +447,11 @@ func (k *Keeper) one(ctx context.Context, c egress.Case, h *held, p spots, now t
 			k.note(c, *n)
 			return retry
 		}
-		k.note(c, Note{})
 		h.announce, h.pause = time.Time{}, 0
 		h.rival.Store(nil)
-		return k.tell(ctx, c, h, p, now)
+		next = k.tell(ctx, c, h, p, now)
+		k.note(c, Note{Err: h.failed})
+		return next
 	}
 	return idle
 }
@@ -443,8 +535,9 @@ func (k *Keeper) tell(ctx context.Context, c egress.Case, h *held, p spots, now 
 	if now.Before(h.announce) {
 		return min(idle, h.announce.Sub(now))
 	}
-	if err := p.announce(k.cfg.LAN); err != nil {
-		k.note(c, Note{Err: err})
+	if h.failed = p.announce(k.cfg.LAN); h.failed != nil {
+		h.announce = now.Add(retry)
+		return retry
 	}
 	if h.pause >= settled && h.asking.CompareAndSwap(false, true) {
 		go k.ask(ctx, c, h, p)

@@ -49,10 +49,12 @@ type world struct {
 	leaves  string // the address that NAT gives
 	fails   error  // of NAT
 	asked   bool   // just now, so that it is not known who is heard
+	mute    error  // of telling the LAN
 }
 
 func (w *world) Look() (View, error)               { w.looks++; return w, nil }
-func (w *world) Announce(string, netip.Addr) error { w.does("announce"); return nil }
+func (w *world) Announce(string, netip.Addr) error { w.does("announce"); return w.mute }
+func (w *world) Linked(string) bool                { return !w.place.Cut }
 func (w *world) Probe(context.Context, string, netip.Addr) (net.HardwareAddr, error) {
 	w.does("probe")
 	return w.who, nil
@@ -376,6 +378,108 @@ func TestRest(t *testing.T) {
 	w.looks, w.dead[other] = 0, true
 	if w.k.step(t.Context(), w.r.Snapshot(), w.now); w.looks != 1 {
 		t.Errorf("a host falls silent: %d looks", w.looks)
+	}
+}
+
+// TestCut: a holder whose link is gone holds the address for a moment, and then leaves it to another gateway that can have it, which it
+// tells; if there is none it keeps it, and tells the LAN so when the link is back.
+func TestCut(t *testing.T) {
+	for what, tt := range map[string]struct {
+		unfit, dead, own bool
+		leaves           bool
+	}{
+		"another gateway": {leaves: true}, "one that says that it cannot": {unfit: true}, "one that is in doubt": {dead: true}, "no way to tell it": {own: true},
+	} {
+		w := newWorld(t, "host1", "host2")
+		says := []cluster.Body{cluster.Node{ID: other, Name: "host2"}}
+		if tt.unfit {
+			says = append(says, cluster.Unfit{Host: other, Egresses: []cluster.UnfitCase{{Egress: "mail", NIC: "eth0"}}})
+		}
+		replicatest.Hear(t, w.r, other, says...)
+		if tt.own { // in this world all addresses are on one interface
+			w.put(cluster.Node{ID: self, Name: "host1", VTEP: netip.MustParseAddr("192.0.2.1")})
+		}
+		w.dead[other] = tt.dead
+		w.now = w.now.Add(time.Minute)
+		for range 2 * turn / tick {
+			w.k.step(t.Context(), w.r.Snapshot(), w.now)
+			w.now = w.now.Add(tick)
+		}
+		if w.holder() != self || !w.place.Here {
+			t.Fatalf("%s: it does not take it: %+v", what, w.k.Notes())
+		}
+		w.place.Cut = true
+		left := time.Duration(0)
+		for after := time.Duration(0); after < 2*time.Second && left == 0; after += tick {
+			if w.k.step(t.Context(), w.r.Snapshot(), w.now); !w.place.Here {
+				left = after
+			}
+			w.now = w.now.Add(tick)
+			said, _ := cluster.Get[cluster.Unfit](w.r.Snapshot(), string(self))
+			if n := w.k.Notes()["mail"]; n.Cut != "eth0" || !n.Any() || !slices.Equal(said.Egresses, []cluster.UnfitCase{{Egress: "mail", NIC: "eth0"}}) {
+				t.Errorf("%s: %v after the link is gone: %+v, others hear %v", what, after, n, said)
+			}
+		}
+		if tt.leaves != (left > 0) || left > 0 && left != linkless || tt.leaves != (w.holder() == "") || w.k.Serves("mail") == tt.leaves {
+			t.Errorf("%s: left after %v, held by %q", what, left, w.holder())
+		}
+		w.place.Cut = false
+		w.did = nil
+		w.k.step(t.Context(), w.r.Snapshot(), w.now)
+		if _, said := cluster.Get[cluster.Unfit](w.r.Snapshot(), string(self)); said {
+			t.Errorf("%s: the link is back, and others hear that it is not", what)
+		}
+		if !tt.leaves && (!slices.Contains(w.did, "announce") || w.k.Notes()["mail"].Any() || !w.k.Serves("mail")) {
+			t.Errorf("%s: the link is back: %v, %+v", what, w.did, w.k.Notes()["mail"])
+		}
+	}
+}
+
+// TestTwice: of two egresses with one address, as two sides of a partition may make them, the one that comes second takes nothing away
+// from the first, on the host of the one, of the other, or of both. What is its own it leaves.
+func TestTwice(t *testing.T) {
+	for _, holder := range []cluster.NodeID{self, other, ""} {
+		w := newWorld(t, "host1")
+		if w.round(); w.holder() != self {
+			t.Fatal("it does not take it")
+		}
+		w.put(cluster.Egress{Name: "post", Networks: []string{"red"}, Addrs: []netip.Addr{mail, mail6}, Gateways: []string{"host1"}}, cluster.EgressHolder{Egress: "post", Host: holder})
+		l := &table{here: map[netip.Addr]bool{mail: true, mail6: true}, theirs: map[netip.Addr]net.HardwareAddr{}}
+		w.k.cfg.LAN = l
+		for range 3 {
+			if w.round(); !l.here[mail] || l.here[mail6] || !w.k.Serves("mail") || w.k.Serves("post") || w.k.Notes()["post"].Any() {
+				t.Fatalf("post was held by %q: here are %v, %+v", holder, l.here, w.k.Notes())
+			}
+		}
+	}
+}
+
+// TestMute: that the LAN cannot be told is said for as long as it is so.
+func TestMute(t *testing.T) {
+	w := newWorld(t, "host1")
+	w.round()
+	w.mute = errors.New("network is down")
+	w.now = w.now.Add(reannounce)
+	for range 15 {
+		if w.round(); w.k.Notes()["mail"].Err == nil {
+			t.Fatalf("%+v", w.k.Notes()["mail"])
+		}
+	}
+	w.mute = nil
+	w.now = w.now.Add(retry)
+	if w.round(); w.k.Notes()["mail"].Any() {
+		t.Errorf("then: %+v", w.k.Notes()["mail"])
+	}
+}
+
+// TestStray: an address of ours that is on another interface than it is to be at, as when an administrator has moved the LAN's subnet,
+// comes to the one where it is to be.
+func TestStray(t *testing.T) {
+	w := newWorld(t, "host1")
+	w.round()
+	w.place.Here = false
+	if got, want := w.round(), "remove; probe; add; flows of 1, true"; got != want || !w.place.Here || w.holder() != self || !w.k.Serves("mail") {
+		t.Errorf("%s; want %s", got, want)
 	}
 }
 

@@ -36,6 +36,9 @@ func spotsOf(c egress.Case, v View, r Routed) (list spots) {
 		case s.NIC == lan.Loopback && s.Ours && !r.Keep: // no router leads here
 			s.NIC, s.Here = "", false
 		}
+		if slices.Contains(c.Lost, a) { // what is here is not its
+			s.Here, s.Ours = false, false
+		}
 		if s.routed() { // it is known by no MAC
 			s.MAC = nil
 		}
@@ -58,8 +61,17 @@ func (l spots) ours() bool { return l.any(func(s spot) bool { return s.Ours }) }
 // theirs reports whether an administrator has given this host one of them.
 func (l spots) theirs() bool { return l.any(func(s spot) bool { return s.Here && !s.Ours }) }
 
-// fit reports whether this host has an interface for each of them.
-func (l spots) fit() bool { return !l.any(func(s spot) bool { return s.NIC == "" }) }
+// fit reports whether this host has an interface for each of them, with a link.
+func (l spots) fit() bool { return !l.any(func(s spot) bool { return s.NIC == "" || s.Cut }) }
+
+// cut names an interface without a link, if that alone is in the way; "": there is none, or there is no interface.
+func (l spots) cut() string {
+	i := slices.IndexFunc(l, func(s spot) bool { return s.Cut })
+	if i < 0 || l.any(func(s spot) bool { return s.NIC == "" }) {
+		return ""
+	}
+	return l[i].NIC
+}
 
 // remove takes those away that we have added.
 func (l spots) remove(on LAN) (err error) {
@@ -82,6 +94,17 @@ func (l spots) add(on LAN) error {
 		}
 	}
 	return nil
+}
+
+// gather removes what we have added to another interface than it is to be at: this host would answer itself there, when it asks
+// who has the address.
+func (l spots) gather(on LAN) (err error) {
+	for _, s := range l {
+		if s.Ours && !s.Here {
+			err = errors.Join(err, on.Remove(s.addr))
+		}
+	}
+	return err
 }
 
 // undo removes what was not here and was added since.

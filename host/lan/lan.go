@@ -4,6 +4,7 @@
 package lan
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -18,11 +19,14 @@ import (
 
 // Place is what this host has of an address.
 type Place struct {
-	// NIC is the interface that has it or, if none does, one with a subnet that it is in; "": there is none.
+	// NIC is the interface that is to have it: the one where an administrator has it or, if there is none, one with a subnet that
+	// it is in; "": there is none.
 	NIC string
 	MAC net.HardwareAddr // of NIC
-	// Here: NIC has it. Ours: we have added it.
+	// Here: NIC has it. Ours: we have added it, to NIC or, if it is not here, to another one, where it is of no use any more.
 	Here, Ours bool
+	// Cut: NIC has no link, or is set down. It reaches nobody.
+	Cut bool
 	// Off: it is on no LAN of this host's, in no subnet of any interface.
 	Off bool
 }
@@ -55,35 +59,72 @@ func Look() (View, error) {
 
 // Find says what this host has of an address.
 func (v View) Find(a netip.Addr) Place {
-	var p Place
-	var at *netlink.LinkAttrs
+	var theirs, ours, at *netlink.LinkAttrs // that have it, or are to have it
 	var within netip.Prefix
-	bits := -1
 	off := true
 	for _, have := range v.addrs {
 		prefix, l := have.prefix, v.links[have.link]
-		off = off && !prefix.Contains(a)
+		off = off && (have.ours || !prefix.Contains(a))
 		switch {
 		case l == nil || l.Name == link.Gateway || link.IsDockers(l.Name):
 		case prefix.Addr() == a && have.failed:
 			return Place{}
+		case prefix.Addr() == a && have.ours:
+			ours = l
 		case prefix.Addr() == a:
-			p.Here, p.Ours, at, bits = true, have.ours, l, 200
-		case prefix.Contains(a) && prefix.Bits() > bits && !prefix.IsSingleIP() && !have.ours && len(l.HardwareAddr) == 6: // of others nobody can be asked
-			at, bits, within = l, prefix.Bits(), prefix
+			theirs = l
+		case prefix.Contains(a) && !prefix.IsSingleIP() && !have.ours && len(l.HardwareAddr) == 6: // of others nobody can be asked
+			// Of interfaces on one LAN one with a link comes first, and then the one that has it.
+			if at == nil || cmp.Or(cmp.Compare(prefix.Bits(), within.Bits()), compare(linked(l), linked(at)), compare(v.has(l, a), v.has(at, a))) > 0 {
+				at, within = l, prefix
+			}
 		}
 	}
-	if off {
-		return Place{Off: true}
+	p := Place{Ours: ours != nil}
+	switch {
+	case theirs != nil:
+		at, p.Here = theirs, true
+	case ours != nil && ours.Name == Loopback:
+		at, p.Here = ours, true
+	case off:
+		p.Off = true
+		return p
+	case at == nil || reserved(within, a):
+		return p
+	default:
+		p.Here = ours != nil && ours.Index == at.Index
 	}
-	if at == nil || at.Flags&net.FlagUp == 0 && !p.Here {
-		return Place{}
-	}
-	if !p.Here && reserved(within, a) {
-		return Place{}
-	}
-	p.NIC, p.MAC = at.Name, at.HardwareAddr
+	p.NIC, p.MAC, p.Cut = at.Name, at.HardwareAddr, !linked(at)
 	return p
+}
+
+// has reports whether we have added an address to an interface.
+func (v View) has(l *netlink.LinkAttrs, a netip.Addr) bool {
+	return slices.ContainsFunc(v.addrs, func(have assigned) bool { return have.ours && have.link == l.Index && have.prefix.Addr() == a })
+}
+
+// compare puts what is true after what is not.
+func compare(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+// linked reports whether an interface is up and has a link: a cable with something at its other end or, of one that stands on
+// others, as bonds and bridges do, one of those that has.
+func linked(l *netlink.LinkAttrs) bool {
+	const up = unix.IFF_UP | unix.IFF_LOWER_UP
+	return l.RawFlags&up == up && l.OperState != netlink.OperDormant
+}
+
+// Linked reports whether an interface is there and has a link.
+func Linked(nic string) bool {
+	l, err := netlink.LinkByName(nic)
+	return err == nil && linked(l.Attrs())
 }
 
 // reserved reports whether an address is the first or last of a subnet, which no machine has.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -86,6 +87,113 @@ func TestNoLAN(t *testing.T) {
 			if p, err := find(netip.MustParseAddr(addr)); err != nil || p.NIC != nic {
 				t.Errorf("%s is found at %+v, %v; want %q", addr, p, err, nic)
 			}
+		}
+	})
+}
+
+// TestCut: an interface without a link is told, whatever it stands on, and that it has one again. An address of ours follows the
+// subnet, or a link of another interface on the same LAN.
+func TestCut(t *testing.T) {
+	here, there := linktest.New(t), linktest.New(t)
+	wire := func(nic, addr string) {
+		var addrs []string
+		if addr != "" {
+			addrs = []string{addr}
+		}
+		linktest.Wire(t, nic, here, there, addrs, nil)
+	}
+	is := func(what, nic string, on, cut, ours bool) {
+		t.Helper()
+		here.Do(func() {
+			// What stands on others follows them within a second.
+			for end := time.Now().Add(5 * time.Second); nic != "" && Linked(nic) == cut && time.Now().Before(end); time.Sleep(time.Millisecond) {
+			}
+			if p, err := find(mail); err != nil || p.NIC != nic || p.Here != on || p.Cut != cut || p.Ours != ours || Linked(nic) == (cut || nic == "") {
+				t.Errorf("%s: %+v, %v", what, p, err)
+			}
+		})
+	}
+	at := func(ns *linktest.NS, args string) { ns.Do(func() { ip(t, args) }) }
+	add := func(nic string) {
+		here.Do(func() {
+			if err := Add(nic, mail); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	wire("eth0", "192.0.2.1/24")
+	is("no address yet", "eth0", false, false, false)
+	add("eth0")
+	is("held", "eth0", true, false, true)
+	at(there, "link set eth0 down")
+	is("the cable is out", "eth0", true, true, true)
+	at(there, "link set eth0 up")
+	is("in again", "eth0", true, false, true)
+	at(here, "link set eth0 down")
+	is("set down", "eth0", true, true, true)
+	at(here, "link set eth0 up")
+
+	// Another interface on the same LAN takes its place while it has no link, and keeps it.
+	wire("eth1", "192.0.2.9/24")
+	is("two, of which one has it", "eth0", true, false, true)
+	at(there, "link set eth0 down")
+	is("the other one has a link", "eth1", false, false, true)
+	here.Do(func() {
+		if err := Remove(mail); err != nil {
+			t.Error(err)
+		}
+	})
+	add("eth1")
+	at(there, "link set eth0 up")
+	is("both have one again", "eth1", true, false, true)
+
+	// Not one on another LAN, however wide.
+	at(there, "link set eth1 down")
+	at(here, "addr del 192.0.2.1/24 dev eth0")
+	at(here, "addr add 192.0.2.1/16 dev eth0")
+	is("a wider subnet", "eth1", true, true, true)
+	at(here, "addr del 192.0.2.9/24 dev eth1")
+	is("the subnet is gone from where it is", "eth0", false, false, true)
+	at(here, "addr del 192.0.2.1/16 dev eth0")
+	is("no subnet at all", "", false, false, true)
+
+	// What stands on others has a link if one of them has.
+	at(here, "link add name br0 type bridge")
+	at(here, "link set br0 up")
+	at(here, "addr add 192.0.2.1/24 dev br0")
+	for _, nic := range []string{"eth0", "eth1"} {
+		at(here, "link set "+nic+" master br0 up")
+	}
+	is("a bridge with one link", "br0", false, false, true)
+	at(there, "link set eth0 down")
+	is("a bridge without", "br0", false, true, true)
+	at(here, "addr flush dev br0")
+	at(here, "link set eth0 nomaster")
+	at(here, "link add link eth0 name over type macvlan mode bridge")
+	at(here, "link set over up")
+	at(here, "addr add 192.0.2.1/24 dev over")
+	is("on an interface without one", "over", false, true, true)
+	at(there, "link set eth0 up")
+	is("on one with a link", "over", false, false, true)
+}
+
+// TestCut6: the same of IPv6. Who sets an interface down takes its addresses along, and the LAN's subnet with them.
+func TestCut6(t *testing.T) {
+	here, there := linktest.New(t), linktest.New(t)
+	linktest.Wire(t, "eth0", here, there, []string{"fd00:db8::1/64"}, nil)
+	here.Do(func() {
+		if err := Add("eth0", mail6); err != nil {
+			t.Fatal(err)
+		}
+	})
+	there.Do(func() { ip(t, "link set eth0 down") })
+	here.Do(func() {
+		if p, err := find(mail6); err != nil || !p.Here || !p.Cut {
+			t.Errorf("without a link: %+v, %v", p, err)
+		}
+		ip(t, "link set eth0 down")
+		if p, err := find(mail6); err != nil || p.Here || p.NIC != "" {
+			t.Errorf("set down: %+v, %v", p, err)
 		}
 	})
 }

@@ -8,8 +8,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-
-	"github.com/grapevine-net/grapevine/host/conntrack"
 )
 
 // protocols that have no end of a connection that conntrack sees for sure: what it
@@ -29,7 +27,7 @@ func forget(added, removed []Published) error {
 		return err
 	}
 	for family := range families4and6(append(f.added, f.removed...)) {
-		err := conntrack.Forget(family, f)
+		_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, f)
 		if err != nil && !errors.Is(err, unix.EPROTONOSUPPORT) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return err
 		}

@@ -42,14 +42,19 @@ func Put(t testing.TB, r *replica.Replica, bodies ...cluster.Body) {
 	}
 }
 
-// Hear has the replica hear another host's record.
-func Hear(t testing.TB, r *replica.Replica, from cluster.NodeID, b cluster.Body) {
+// Hear has the replica hear what another host writes first.
+func Hear(t testing.TB, r *replica.Replica, from cluster.NodeID, bodies ...cluster.Body) {
 	t.Helper()
-	rec, _, err := cluster.New(from).Put(b)
-	if err == nil {
-		_, err = r.Merge(cluster.Encode([]cluster.Record{rec}))
+	var recs []cluster.Record
+	s := cluster.New(from)
+	for _, b := range bodies {
+		rec, _, err := s.Put(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		recs = append(recs, rec)
 	}
-	if err != nil {
+	if _, err := r.Merge(cluster.Encode(recs)); err != nil {
 		t.Fatal(err)
 	}
 }

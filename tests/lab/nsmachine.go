@@ -2,6 +2,8 @@ package lab
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 )
 
@@ -66,5 +68,34 @@ func (m *nsMachine) connect(ctx context.Context) error {
 	}
 	lines := strings.Join(hostNet(m.host.n), "\n")
 	_, err := m.box.run(ctx, request{Argv: []string{"ip", "-batch", "-"}, Stdin: []byte(lines)})
+	return err
+}
+
+// AddNIC gives a host another interface, to a LAN of its own name on the hosts' router, which is made when the first host comes to
+// it. On the router its end is HOST-NIC: who sets that down takes the cable out. It goes when the host boots.
+func (w *Wire) AddNIC(ctx context.Context, h *Host, nic string, addrs ...string) error {
+	m, is := h.machine.(*nsMachine)
+	if !is {
+		return fmt.Errorf("a second interface, of a host that is no namespace: %w", errors.ErrUnsupported)
+	}
+	end := h.Name + "-" + nic
+	if err := enterNet(ctx, w.box.pid(), "link show dev "+nic); err != nil {
+		if err := enterNet(ctx, w.box.pid(), fmt.Sprintf("link add %s type bridge mcast_snooping 0\nlink set %[1]s up", nic)); err != nil {
+			return err
+		}
+	}
+	w.unplug(ctx, end)
+	if err := enterNet(ctx, w.box.pid(), fmt.Sprintf("link add %s type veth peer name %s netns %d\nlink set %[1]s master %[2]s up", end, nic, m.box.pid())); err != nil {
+		return err
+	}
+	lines := []string{"link set " + nic + " up"}
+	for _, a := range addrs {
+		nodad := ""
+		if strings.Contains(a, ":") {
+			nodad = " nodad"
+		}
+		lines = append(lines, "addr add "+a+" dev "+nic+nodad)
+	}
+	_, err := m.box.run(ctx, request{Argv: []string{"ip", "-batch", "-"}, Stdin: []byte(strings.Join(lines, "\n"))})
 	return err
 }

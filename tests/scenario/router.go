@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 )
 
-var routerCommands = map[string]command{"router": onRouter}
+var routerCommands = map[string]command{"router": onRouter, "nic": addNIC}
 
 // onRouter runs something on the hosts' router: router bird FILE is Debian's bird there, configured by that file of the
 // script; router birdc asks it.
@@ -25,4 +25,16 @@ func onRouter(ctx context.Context, s *state, args []string) (string, error) {
 		return "", usageError(err.Error())
 	}
 	return "", s.lab.StartBird(ctx, string(config))
+}
+
+// addNIC is nic HOST NIC ADDRESS/BITS...: the host has another interface, on a LAN that the router's bridge of that name is.
+func addNIC(ctx context.Context, s *state, args []string) (string, error) {
+	if s.lab == nil || len(args) < 2 {
+		return "", usageError("usage, after hosts: nic HOST NIC [ADDRESS/BITS...]")
+	}
+	h, err := s.host(args[0])
+	if err != nil {
+		return "", err
+	}
+	return "", s.lab.Wire.AddNIC(ctx, h, args[1], args[2:]...)
 }

@@ -80,7 +80,7 @@ func nobodyRuns(cfg config.Config) (release func(), err error) {
 	if _, err := os.Stat(cfg.State); errors.Is(err, fs.ErrNotExist) {
 		return func() {}, nil
 	}
-	if release, err = store.Hold(cfg.State, 0); err != nil {
+	if release, err = store.Lock(cfg.State, 0); err != nil {
 		return nil, fmt.Errorf("clean up: %w; %s", err, stop)
 	}
 	return release, nil

@@ -42,7 +42,7 @@ func (a *Agent) restIfLeft(ctx context.Context, open sockets) (rested bool, err 
 	if err != nil || !rest {
 		return false, err
 	}
-	release, err := store.Hold(a.cfg.State, store.LockWait)
+	release, err := store.Lock(a.cfg.State, store.LockWait)
 	if err != nil {
 		return true, err
 	}

@@ -68,7 +68,7 @@ func (d *applier) apply(ctx context.Context, p plan) (more bool, err error) {
 		errs = append(errs, d.removeInDocker(ctx, n))
 	}
 	for _, n := range p.vanish {
-		if d.mayWait(n.ID, vanishWait) && d.visited(d.core.docker.Visitors) {
+		if d.defers(n.ID, vanishWait) && d.busy(d.core.docker.APIClients) {
 			continue
 		}
 		errs = append(errs, d.removeInDocker(ctx, n))
@@ -85,8 +85,8 @@ func (d *applier) apply(ctx context.Context, p plan) (more bool, err error) {
 		if d.core.justRemoved(n.Name) {
 			continue
 		}
-		alone := d.mayWait(n.Name, d.createWait())
-		if alone && d.visited(d.core.docker.Newcomers) {
+		alone := d.defers(n.Name, d.createWait())
+		if alone && d.busy(d.core.docker.NewAPIClients) {
 			continue
 		}
 		err := d.createInDocker(ctx, n, alone)

@@ -157,7 +157,7 @@ func lockSteps(fset *token.FileSet, f *ast.FuncDecl, imported map[string]bool) (
 					lock := lockName(fun.X, receiver)
 					on, _ := fun.X.(*ast.SelectorExpr)
 					switch id, _ := fun.X.(*ast.Ident); {
-					case on != nil && on.Sel.Name == "docker" && fun.Sel.Name != "Newcomers" && fun.Sel.Name != "Visitors": // these two ask the kernel
+					case on != nil && on.Sel.Name == "docker" && fun.Sel.Name != "NewAPIClients" && fun.Sel.Name != "APIClients": // these two ask the kernel
 						steps = append(steps, lockStep{at: at, takes: "docker"}, lockStep{at: at, lets: "docker"})
 					case lock != "" && fun.Sel.Name == "Lock":
 						steps = append(steps, lockStep{at: at, takes: lock})

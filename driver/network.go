@@ -179,7 +179,7 @@ func (d *networks) ownCreation(p netip.Prefix, o networkOptions) (*creation, err
 		c.off = true
 		return nil, fmt.Errorf("network %s is not made now, since another one is being made on this host", c.Name)
 	}
-	if c.alone && d.core.docker.Newcomers() > 0 {
+	if c.alone && d.core.docker.NewAPIClients() > 0 {
 		c.off = true
 		for _, p := range prefixesOfPools(c.Pools) {
 			d.core.alloc.Unasked(p)

@@ -30,7 +30,7 @@ type mirror struct {
 	routed    map[string][]link.Via       // see followSubnets, by sandbox
 	dockers   map[string][]link.Via       // those that Docker was told to set, by sandbox
 	orphans   atomic.Pointer[[]Orphan]    // for Orphans; the watcher's
-	unstarted atomic.Pointer[[]Unstarted] // for Unstarted; that of revive
+	unstarted atomic.Pointer[[]Unstarted] // for Unstarted; that of restartFailed
 	outdated  atomic.Pointer[[]Outdated]  // for Outdated; the watcher's
 	borrowers atomic.Pointer[[]Borrower]  // for Borrowers; the watcher's
 	untold    atomic.Pointer[[]Untold]    // for Untold; the watcher's
@@ -73,7 +73,7 @@ func (d *mirror) Watch(ctx context.Context) error {
 	g.Go(func() error { d.endpoints.restore(ctx); return nil })
 	g.Go(func() error { d.events(ctx); return nil })
 	g.Go(func() error { d.core.inspector.run(ctx); return nil })
-	g.Go(func() error { d.revive(ctx); return nil })
+	g.Go(func() error { d.restartFailed(ctx); return nil })
 	g.Go(func() error { d.publisher.keepPorts(ctx); return nil })
 	g.Go(func() error { d.followMTU(ctx); return nil })
 	g.Go(func() error { d.followLimits(ctx); return nil })
@@ -237,7 +237,7 @@ func (d *mirror) look(ctx context.Context) (open bool, err error) {
 // What the driver has is noted before that: what came later may not be listed.
 func (d *mirror) see(ctx context.Context) (v view, err error) {
 	now := d.core.cfg.Now()
-	d.core.docker.Newcomers() // to have seen who is there when it matters
+	d.core.docker.NewAPIClients() // to have seen who is there when it matters
 	asked := time.Now()
 	if v.networks, err = d.core.docker.Networks(ctx); err != nil {
 		return v, err

@@ -100,7 +100,7 @@ func Identify(cfg Config) (*Member, error) {
 }
 
 func (m *Member) identify() (err error) {
-	if m.release, err = store.Hold(m.cfg.State, store.LockWait); err != nil {
+	if m.release, err = store.Lock(m.cfg.State, store.LockWait); err != nil {
 		return err
 	}
 	if err := m.startAnew(); err != nil {

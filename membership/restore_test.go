@@ -199,7 +199,7 @@ func testRestoreAlone(t *testing.T) {
 func TestNoAgentDuringARestore(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	release, err := store.Hold(dir, 0)
+	release, err := store.Lock(dir, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

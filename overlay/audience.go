@@ -26,17 +26,17 @@ type hearer struct {
 }
 
 // follow has the hearers be those of a snapshot. changed are the keys that are not as they were; anew: all may be others.
-func (h *hearers) follow(snap *cluster.Snapshot, g *ground, local []cluster.Endpoint, changed []cluster.Key, anew bool) {
+func (h *hearers) follow(snap *cluster.Snapshot, t *topology, local []cluster.Endpoint, changed []cluster.Key, anew bool) {
 	here := map[uint32]bool{}
 	for _, e := range local {
-		if n, known := g.network[e.Network]; known {
+		if n, known := t.network[e.Network]; known {
 			here[n.VNID] = true
 		}
 	}
 	if anew || h.all == nil || !maps.Equal(here, h.here) {
 		h.here, h.all = here, map[string]hearer{}
 		for e := range cluster.All[cluster.Endpoint](snap) {
-			h.read(snap, g, e)
+			h.read(snap, t, e)
 		}
 		return
 	}
@@ -44,7 +44,7 @@ func (h *hearers) follow(snap *cluster.Snapshot, g *ground, local []cluster.Endp
 		if id := endpointOf(k); id != "" {
 			delete(h.all, id)
 			if e, there := cluster.Get[cluster.Endpoint](snap, id); there {
-				h.read(snap, g, e)
+				h.read(snap, t, e)
 			}
 		}
 	}
@@ -62,8 +62,8 @@ func endpointOf(k cluster.Key) string {
 	return ""
 }
 
-func (h *hearers) read(snap *cluster.Snapshot, g *ground, e cluster.Endpoint) {
-	n, known := g.network[e.Network]
+func (h *hearers) read(snap *cluster.Snapshot, t *topology, e cluster.Endpoint) {
+	n, known := t.network[e.Network]
 	if !known || !h.here[n.VNID] {
 		return
 	}

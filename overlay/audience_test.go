@@ -54,13 +54,13 @@ func TestHearersFollow(t *testing.T) {
 			if rapid.IntRange(0, 2).Draw(t, "look") == 0 {
 				continue
 			}
-			before := p.ground
+			before := p.topology
 			got, _ := p.plan(w.Snapshot(), me, pipeline.Metadata, ports)
 			want, _ := Plan(w.Snapshot(), me, pipeline.Metadata, ports)
 			if d := cmp.Diff(want.Groups, got.Groups, equalNet) + cmp.Diff(want.Neighbours, got.Neighbours, equalNet) + cmp.Diff(want.Ports, got.Ports, equalNet); d != "" {
 				t.Fatal(d)
 			}
-			if before == p.ground && len(got.Groups) > 0 {
+			if before == p.topology && len(got.Groups) > 0 {
 				kept++
 			}
 		}

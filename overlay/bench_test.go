@@ -130,13 +130,13 @@ func BenchmarkFlows(b *testing.B) {
 		var p plans
 		var compiler pipeline.Compiler
 		pass := func() pipeline.Changes {
-			ground := p.ground
+			topology := p.topology
 			in, _ := p.plan(s.Snapshot(), s.Self(), pipeline.Metadata, ports)
 			_, changes, err := compiler.Compile(in)
 			if err != nil {
 				b.Fatal(err)
 			}
-			if p.ground != ground {
+			if p.topology != topology {
 				gatewayOf(s.Snapshot(), in, nil, nil, 1500)
 			}
 			return changes

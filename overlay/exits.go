@@ -11,7 +11,7 @@ import (
 
 // exitsOf are the ways to the outside of networks that have an egress: by its holder, wherever that is, or none.
 // ready says for which subnets, or containers, this host is, of those that it holds; track, whether the switch tracks connections.
-func exitsOf(snap *cluster.Snapshot, self cluster.NodeID, g *ground, ready func(name string, subnet netip.Prefix) bool, track bool) (list []pipeline.Exit) {
+func exitsOf(snap *cluster.Snapshot, self cluster.NodeID, t *topology, ready func(name string, subnet netip.Prefix) bool, track bool) (list []pipeline.Exit) {
 	all := egress.All(snap)
 	choice := egress.NewChoice(snap, all)
 	by := map[string][]egress.Leaver{}
@@ -21,7 +21,7 @@ func exitsOf(snap *cluster.Snapshot, self cluster.NodeID, g *ground, ready func(
 		return ready != nil && slices.ContainsFunc(all, func(e egress.Listed) bool { return len(e.Labels) > 0 && ready(e.Name, single(a)) })
 	}
 	for _, l := range choice.Leaving(self) {
-		switch n, ok := g.network[l.Network]; {
+		switch n, ok := t.network[l.Network]; {
 		case l.Known && l.By == "" && l.Host == self && ok && n.VNID != 0 && formerly(l.Addr):
 			list = append(list, pipeline.Exit{VNID: n.VNID, Track: track, Listed: true, Addrs: []netip.Addr{l.Addr}})
 		case l.Known:
@@ -39,34 +39,34 @@ func exitsOf(snap *cluster.Snapshot, self cluster.NodeID, g *ground, ready func(
 			if to = exit; e.Twice || h.Host == self || !vtep.IsValid() { // the address is another one's; or it is here, as far as it is ready for a network
 				return to
 			}
-			i := slices.IndexFunc(g.vteps, func(v pipeline.VTEP) bool { return v.Addr == vtep })
-			to.VTEP, to.Index, to.Hosts = vtep, g.vteps[i].Index, g.vteps[i].Host
+			i := slices.IndexFunc(t.vteps, func(v pipeline.VTEP) bool { return v.Addr == vtep })
+			to.VTEP, to.Index, to.Hosts = vtep, t.vteps[i].Index, t.vteps[i].Host
 			return to
 		}
 		holds := !e.Twice && h.Host == self && ready != nil
 		for _, name := range e.Networks {
-			n, ok := g.network[name]
+			n, ok := t.network[name]
 			if !ok || n.VNID == 0 || slices.Contains(e.Taken, name) {
 				continue
 			}
-			way := behind(g.vtep[h.Host])
+			way := behind(t.vtep[h.Host])
 			if n.Encrypted() { // inside what encrypts, or not at all
-				way = behind(g.secure[h.Host])
+				way = behind(t.secure[h.Host])
 			}
 			way.VNID = n.VNID
-			way.Routers = g.routers(n.VNID)
+			way.Routers = t.routers(n.VNID)
 			switch {
 			case len(e.Labels) > 0:
 				list = append(list, perContainer(way, by[e.Name], name, self, holds, func(a netip.Addr) bool {
 					return ready(e.Name, single(a))
 				})...)
 			case choice.Asks(name):
-				whole := holds && leads(g, e.Egress, name, ready)
+				whole := holds && leads(t, e.Egress, name, ready)
 				list = append(list, perContainer(way, by[e.Name], name, self, holds, func(a netip.Addr) bool {
 					return whole && ready(e.Name, single(a)) // or it had another one's address, which NAT has yet
 				})...)
 			default:
-				way.Here = holds && leads(g, e.Egress, name, ready)
+				way.Here = holds && leads(t, e.Egress, name, ready)
 				list = append(list, way)
 			}
 		}
@@ -77,8 +77,8 @@ func exitsOf(snap *cluster.Snapshot, self cluster.NodeID, g *ground, ready func(
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 // routers are the gateway addresses of a network.
-func (g *ground) routers(vnid uint32) (list []netip.Prefix) {
-	for _, s := range g.subnets {
+func (t *topology) routers(vnid uint32) (list []netip.Prefix) {
+	for _, s := range t.subnets {
 		if s.VNID == vnid && s.Gateway.IsValid() {
 			list = append(list, netip.PrefixFrom(s.Gateway, s.Prefix.Bits()))
 		}
@@ -111,8 +111,8 @@ func perContainer(way pipeline.Exit, of []egress.Leaver, network string, self cl
 
 // leads reports whether this host is ready to be the way out for all subnets of a network. One that came later, as with
 // a network that the egress has from now on, would leave by this host's own address before NAT has it.
-func leads(g *ground, e cluster.Egress, network string, ready func(name string, subnet netip.Prefix) bool) bool {
-	for _, s := range g.subnet {
+func leads(t *topology, e cluster.Egress, network string, ready func(name string, subnet netip.Prefix) bool) bool {
+	for _, s := range t.subnet {
 		if s.Network == network && e.Addr(s.Prefix.Addr().Is6()).IsValid() && !ready(e.Name, s.Prefix) {
 			return false
 		}

@@ -24,7 +24,7 @@ func TestExitsOf(t *testing.T) {
 			cluster.EgressHolder{Egress: "mail", Host: holder})
 		replicatest.Hear(t, r, holder, cluster.Node{ID: holder, Name: "host2", VTEP: addr("192.0.2.2"), HoldsIPv6: able})
 		snap := r.Snapshot()
-		exits := exitsOf(snap, self, newGround(snap, self, false, nil, nil, nil), nil, true)
+		exits := exitsOf(snap, self, newTopology(snap, self, false, nil, nil, nil), nil, true)
 		if len(exits) != 1 || !exits[0].V4 || exits[0].V6 != able || exits[0].VTEP != addr("192.0.2.2") {
 			t.Errorf("the holder holds IPv6: %v; %+v", able, exits)
 		}
@@ -51,7 +51,7 @@ func TestExitsEncrypted(t *testing.T) {
 			cluster.EgressHolder{Egress: "mail", Host: holder})
 		replicatest.Hear(t, r, holder, key(cluster.Node{ID: holder, Name: "host2", VTEP: addr("192.0.2.2")}, c.theirs))
 		snap := r.Snapshot()
-		g := newGround(snap, self, false, nil, nil, nil)
+		g := newTopology(snap, self, false, nil, nil, nil)
 		exits := exitsOf(snap, self, g, nil, true)
 		if len(exits) != 2 || exits[0].VTEP != addr("192.0.2.2") || exits[1].VTEP != c.want {
 			t.Fatalf("keys %d and %d: %+v", c.mine, c.theirs, exits)
@@ -113,7 +113,7 @@ func TestExitsByLabel(t *testing.T) {
 		snap := r.Snapshot()
 		ready := func(_ string, p netip.Prefix) bool { return slices.Contains(c.ready, p.String()) }
 		var got []string
-		for _, e := range exitsOf(snap, self, newGround(snap, self, false, nil, nil, nil), ready, true) {
+		for _, e := range exitsOf(snap, self, newTopology(snap, self, false, nil, nil, nil), ready, true) {
 			way := "nobody"
 			switch {
 			case e.Unknown:

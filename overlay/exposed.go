@@ -7,13 +7,13 @@ import (
 
 // exposedOf are the ports of containers, here and elsewhere, that the outside reaches by every host. track says whether
 // the switch tracks connections: one that does not cannot have answers go back by another host.
-func exposedOf(all []expose.Exposure, g *ground, track bool) (list []pipeline.Exposed) {
+func exposedOf(all []expose.Exposure, t *topology, track bool) (list []pipeline.Exposed) {
 	if !track {
 		return nil
 	}
 	seen := map[pipeline.Exposed]bool{}
 	for _, e := range all {
-		n, known := g.network[e.Network]
+		n, known := t.network[e.Network]
 		if e.Loses != "" || e.Closed || !known {
 			continue
 		}

@@ -43,7 +43,7 @@ func Plan(snap *cluster.Snapshot, self cluster.NodeID, mode pipeline.TunnelMode,
 // records that have changed. The zero value has made none.
 type plans struct {
 	snap     *cluster.Snapshot
-	ground   *ground
+	topology *topology
 	mode     pipeline.TunnelMode
 	ports    Ports
 	in       pipeline.Input
@@ -68,26 +68,26 @@ func (m *plans) plan(snap *cluster.Snapshot, self cluster.NodeID, mode pipeline.
 			return m.snap == nil || slices.ContainsFunc(m.in.Ports, func(p pipeline.Port) bool { return p.Endpoint == endpoint })
 		})
 	}
-	ground := m.ground
+	topology := m.topology
 	switch {
 	case !known:
-		m.ground = newGround(snap, self, m.exposed, m.reaches, nil, nil)
-	case slices.ContainsFunc(keys, isGround) || m.exposed != m.wasExposed:
-		m.ground = newGround(snap, self, m.exposed, m.reaches, m.ground, keys)
+		m.topology = newTopology(snap, self, m.exposed, m.reaches, nil, nil)
+	case slices.ContainsFunc(keys, isTopology) || m.exposed != m.wasExposed:
+		m.topology = newTopology(snap, self, m.exposed, m.reaches, m.topology, keys)
 	case !judged && mode == m.mode && ports.equal(m.ports) && !slices.ContainsFunc(keys, func(k cluster.Key) bool {
 		return m.concerns(m.snap, k, self) || m.concerns(snap, k, self)
 	}):
 		m.snap = snap
 		return m.in, m.problems
 	}
-	p := &planner{ground: m.ground, snap: snap, self: self, local: localEndpoints(snap, self), problems: m.ground.problems(), in: pipeline.Input{
+	p := &planner{topology: m.topology, snap: snap, self: self, local: localEndpoints(snap, self), problems: m.topology.problems(), in: pipeline.Input{
 		Round: pipeline.Round, Tunnel: mode,
 		TunnelPort: ports.Tunnel, InsidePort: ports.Inside, GatewayPort: ports.Gateway, GatewayMAC: ports.GatewayMAC,
-		VTEP: m.ground.self, Host: m.ground.host, VTEPs: m.ground.vteps, Subnets: m.ground.subnets, Routes: m.ground.routes, Encrypted: m.ground.secret,
+		VTEP: m.topology.self, Host: m.topology.host, VTEPs: m.topology.vteps, Subnets: m.topology.subnets, Routes: m.topology.routes, Encrypted: m.topology.secret,
 	}}
 	p.endpoints(ports.Endpoints)
 	m.closed = closedTo(p.local)
-	m.hearers.follow(snap, m.ground, p.local, keys, m.ground != ground)
+	m.hearers.follow(snap, m.topology, p.local, keys, m.topology != topology)
 	p.hearers = m.hearers.sorted()
 	p.neighbours()
 	p.in.Policy = enforce
@@ -113,7 +113,7 @@ func (p Ports) equal(o Ports) bool {
 	return p.Tunnel == o.Tunnel && p.Inside == o.Inside && p.Gateway == o.Gateway && slices.Equal(p.GatewayMAC, o.GatewayMAC) && maps.Equal(p.Endpoints, o.Endpoints)
 }
 
-// concerns reports whether a record has a say in the flows of a host beside the ground: an endpoint's on this host, or a hearer's.
+// concerns reports whether a record has a say in the flows of a host beside the topology: an endpoint's on this host, or a hearer's.
 func (m *plans) concerns(snap *cluster.Snapshot, k cluster.Key, self cluster.NodeID) bool {
 	if k.Kind == cluster.KindEndpoint {
 		if e, there := cluster.Get[cluster.Endpoint](snap, k.ID); there && e.Host == self {
@@ -123,9 +123,9 @@ func (m *plans) concerns(snap *cluster.Snapshot, k cluster.Key, self cluster.Nod
 	return m.hearers.concern(snap, k)
 }
 
-// planner adds to the ground what is this host's own.
+// planner adds to the topology what is this host's own.
 type planner struct {
-	*ground
+	*topology
 	snap     *cluster.Snapshot
 	self     cluster.NodeID
 	local    []cluster.Endpoint

@@ -185,14 +185,14 @@ func TestPlanCompiles(t *testing.T) {
 		}
 		ports := Ports{Tunnel: rapid.Uint32Range(0, 1).Draw(t, "tunnel"), Endpoints: map[string]uint32{}}
 		look := func() {
-			snap, ground := w.Snapshot(), again.ground
+			snap, topology := w.Snapshot(), again.topology
 			want, problems := Plan(snap, me, mode, ports)
 			got, gotProblems := again.plan(snap, me, mode, ports)
 			want.Policy.Guards, got.Policy.Guards = withoutEpochs(want.Policy.Guards), withoutEpochs(got.Policy.Guards)
 			if d := cmp.Diff(want, got, equalNet); d != "" || fmt.Sprint(problems) != fmt.Sprint(gotProblems) {
 				t.Fatalf("%v, want %v\n%s", gotProblems, problems, d)
 			}
-			if ground == again.ground {
+			if topology == again.topology {
 				reused++
 			}
 			flows, err := pipeline.Compile(want)

@@ -45,7 +45,7 @@ type reconciler struct {
 
 	vteps      map[uint32]netip.Addr
 	gateway    gateway.Config  // as it was set last
-	gatewayFor *ground         // what it was set for; nil: it is not
+	gatewayFor *topology       // what it was set for; nil: it is not
 	fronts     []uint16        // ports that this host is to have for the outside
 	reached    <-chan struct{} // as Config.Reach.Watch was then
 	gatewayMTU int             // as the switch was told
@@ -131,12 +131,12 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 	r.seal(ctx, snap)
 	in, problems := r.plans.plan(snap, r.cfg.Self, r.cfg.Mode, r.planPorts())
 	in.VXLANPort, in.GRE, in.GossipPort = r.cfg.VXLANPort, r.cfg.VXLANPort == 0, r.cfg.GossipPort
-	in.Exits = exitsOf(snap, r.cfg.Self, r.plans.ground, r.cfg.Egress, !r.plans.powerless)
+	in.Exits = exitsOf(snap, r.cfg.Self, r.plans.topology, r.cfg.Egress, !r.plans.powerless)
 	if in.Own = nil; len(in.Exits) > 0 && r.cfg.Reach != nil {
 		in.Own = r.cfg.Reach.Own()
 	}
 	exposures := expose.All(snap)
-	in.Exposed = exposedOf(exposures, r.plans.ground, !r.plans.powerless)
+	in.Exposed = exposedOf(exposures, r.plans.topology, !r.plans.powerless)
 	r.fronts = Fronts(exposures, r.cfg.Heeds)
 	for _, p := range problems {
 		if p.Key.Kind == cluster.KindEndpoint {
@@ -353,7 +353,7 @@ func (r *reconciler) ensureGateway(ctx context.Context, snap *cluster.Snapshot, 
 		return nil
 	}
 	reached := r.watchReach()
-	if !look && r.gatewayFor != nil && r.gatewayFor == r.plans.ground && reached == r.reached && slices.Equal(r.gateway.Closed, r.plans.closed) && slices.Equal(r.gateway.Exposed, r.fronts) {
+	if !look && r.gatewayFor != nil && r.gatewayFor == r.plans.topology && reached == r.reached && slices.Equal(r.gateway.Closed, r.plans.closed) && slices.Equal(r.gateway.Exposed, r.fronts) {
 		return nil
 	}
 	var barred map[netip.Prefix]bool
@@ -364,14 +364,14 @@ func (r *reconciler) ensureGateway(ctx context.Context, snap *cluster.Snapshot, 
 	cfg := gatewayOf(snap, in, barred, clear, r.cfg.MTU)
 	cfg.Closed, cfg.Exposed = r.plans.closed, r.fronts
 	if !look && r.gatewayFor != nil && reflect.DeepEqual(cfg, r.gateway) {
-		r.gatewayFor, r.reached = r.plans.ground, reached
+		r.gatewayFor, r.reached = r.plans.topology, reached
 		return nil
 	}
 	if err := r.cfg.Gateway.Ensure(ctx, cfg); err != nil {
 		r.gatewayFor = nil
 		return fmt.Errorf("set up the gateway %s: %w", r.cfg.Gateway.PortName(), err)
 	}
-	r.gateway, r.gatewayFor, r.reached = cfg, r.plans.ground, reached
+	r.gateway, r.gatewayFor, r.reached = cfg, r.plans.topology, reached
 	return nil
 }
 

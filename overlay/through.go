@@ -16,12 +16,12 @@ type SecureRange struct {
 // SecureRanges are those of encrypted networks, or of all, of which each host says the same by the same records: what routes are made of. What
 // reaches all networks is none, nor is what could be taken for a host inside, or is on each link.
 func SecureRanges(snap *cluster.Snapshot, all bool) (list []SecureRange) {
-	g := &ground{nets: newNets(snap, nil)}
-	g.share(snap, nil)
+	t := &topology{nets: newNets(snap, nil)}
+	t.share(snap, nil)
 	seen := map[netip.Prefix]bool{}
-	for _, s := range g.subnet {
-		network := g.network[s.Network]
-		for _, part := range g.shares[s.Prefix] {
+	for _, s := range t.subnet {
+		network := t.network[s.Network]
+		for _, part := range t.shares[s.Prefix] {
 			if seen[part.prefix] {
 				continue
 			}

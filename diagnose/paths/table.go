@@ -89,7 +89,7 @@ type peer struct {
 	every    time.Duration // as it says
 	hears    Heard         // as it says
 	deaf     time.Time     // since when it says that it does not
-	tally    tally         // of its small ones
+	losses   losses        // of its small ones
 	next     time.Time     // when it is said hello
 }
 
@@ -192,7 +192,7 @@ func (t *Table) Hear(h Hello, now time.Time) {
 	}
 	p.small, p.every = now, min(h.Every, time.Hour)
 	if h.Count != 0 {
-		p.tally.hear(h.Count)
+		p.losses.hear(h.Count)
 	}
 	if p.expected.After(now) { // it need not be waited for any more
 		p.expected = now
@@ -241,7 +241,7 @@ func (t *Table) Verdicts(now time.Time) (list []Verdict) {
 			v.Out = p.hears
 		}
 		if v.In == All {
-			v.Lost = p.tally.lost()
+			v.Lost = p.losses.lost()
 		}
 		switch v.In {
 		case Nothing:

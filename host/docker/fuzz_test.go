@@ -36,8 +36,8 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
-// FuzzVisitors: no list of sockets has more connections than lines.
-func FuzzVisitors(f *testing.F) {
+// FuzzAPIClients: no list of sockets has more connections than lines.
+func FuzzAPIClients(f *testing.F) {
 	f.Add("Num       RefCount Protocol Flags    Type St Inode Path\n0000000000000000: 00000003 00000000 00000000 0001 03 4711 /run/docker.sock\n", "/run/docker.sock")
 	f.Add("0: 0100007F:0947 0:0 01 0\n1: :0947 0 01\n2: 0947 0 01\n", "")
 	f.Fuzz(func(t *testing.T, list, path string) {

@@ -150,7 +150,7 @@ func Restore(r io.Reader, dir string, alone bool) (m Manifest, err error) {
 		return m, fmt.Errorf("make the state directory: %w%s", err, store.Advice(err))
 	}
 	// An agent that starts meanwhile waits until this has ended.
-	release, err := store.Hold(dir, 0)
+	release, err := store.Lock(dir, 0)
 	if errors.Is(err, store.ErrInUse) {
 		return m, fmt.Errorf("%s is in use, so the agent runs: stop it first; nothing was changed", dir)
 	}

@@ -118,7 +118,7 @@ func TestOneAtATime(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	tried := 0
 	_, err := Restore(meanwhile{bytes.NewReader(tar), func() {
-		if release, err := store.Hold(dir, 0); !errors.Is(err, store.ErrInUse) || !strings.Contains(err.Error(), dir) {
+		if release, err := store.Lock(dir, 0); !errors.Is(err, store.ErrInUse) || !strings.Contains(err.Error(), dir) {
 			t.Errorf("an agent may begin: %v, %v", release != nil, err)
 		}
 		tried++
@@ -127,7 +127,7 @@ func TestOneAtATime(t *testing.T) {
 		t.Fatalf("%v, tried %d times", err, tried)
 	}
 	before := contents(t, dir)
-	release, err := store.Hold(dir, 0)
+	release, err := store.Lock(dir, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestOneAtATime(t *testing.T) {
 		t.Errorf("before %v, after %v", before, after)
 	}
 	release()
-	if release, err = store.Hold(dir, 0); err != nil {
+	if release, err = store.Lock(dir, 0); err != nil {
 		t.Fatal(err)
 	}
 	release()

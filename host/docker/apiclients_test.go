@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestVisitors(t *testing.T) {
+func TestAPIClients(t *testing.T) {
 	for network, addr := range map[string]string{"unix": filepath.Join(t.TempDir(), "d.sock"), "tcp": "127.0.0.1:0"} {
 		t.Run(network, func(t *testing.T) {
 			l, err := net.Listen(network, addr)
@@ -24,8 +24,8 @@ func TestVisitors(t *testing.T) {
 
 func visit(t *testing.T, network, addr string) {
 	c := New(network + "://" + addr)
-	if n := c.Visitors(); n != 0 {
-		t.Fatalf("%d visitors before the first connection", n)
+	if n := c.APIClients(); n != 0 {
+		t.Fatalf("%d clients before the first connection", n)
 	}
 	list := func() {
 		t.Helper()
@@ -34,17 +34,17 @@ func visit(t *testing.T, network, addr string) {
 		}
 	}
 	list()
-	if n := c.Visitors(); n != 0 {
-		t.Errorf("%d visitors, and there is this client alone", n)
+	if n := c.APIClients(); n != 0 {
+		t.Errorf("%d clients, and there is this client alone", n)
 	}
 	guest, err := net.Dial(network, addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := c.Visitors(); n != 1 {
-		t.Errorf("%d visitors while one is connected", n)
+	if n := c.APIClients(); n != 1 {
+		t.Errorf("%d clients while one is connected", n)
 	}
-	if n := c.Newcomers(); n != 1 {
+	if n := c.NewAPIClients(); n != 1 {
 		t.Errorf("%d newcomers as one has come", n)
 	}
 	c.mu.Lock()
@@ -55,32 +55,32 @@ func visit(t *testing.T, network, addr string) {
 		c.open[conn] = at.Add(-listens)
 	}
 	c.mu.Unlock()
-	if all, n := c.Visitors(), c.Newcomers(); all != 1 || n != 0 {
+	if all, n := c.APIClients(), c.NewAPIClients(); all != 1 || n != 0 {
 		t.Errorf("%d newcomers of %d when it has been there for long", n, all)
 	}
 	late, err := net.Dial(network, addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if all, n := c.Visitors(), c.Newcomers(); all != 2 || n != 1 {
+	if all, n := c.APIClients(), c.NewAPIClients(); all != 2 || n != 1 {
 		t.Errorf("%d newcomers of %d when another one has come", n, all)
 	}
 	_ = late.Close()
 	c.Close() // and again, with a connection of its own that is new
 	list()
-	if n := c.Visitors(); n == 0 {
-		t.Error("no visitor while one is connected")
+	if n := c.APIClients(); n == 0 {
+		t.Error("no client while one is connected")
 	}
 	_ = guest.Close()
-	for c.Visitors() != 0 { // the server takes a moment
+	for c.APIClients() != 0 { // the server takes a moment
 		if t.Context().Err() != nil {
-			t.Fatal("a visitor is still there after it left")
+			t.Fatal("a client is still there after it left")
 		}
 	}
 }
 
 // A connection stays one and the same when the server accepts it, and is another one than the next that waits.
-func TestVisitorsOfABusyServer(t *testing.T) {
+func TestAPIClientsOfABusyServer(t *testing.T) {
 	for network, addr := range map[string]string{"unix": filepath.Join(t.TempDir(), "d.sock"), "tcp": "127.0.0.1:0"} {
 		t.Run(network, func(t *testing.T) { busy(t, network, addr) })
 	}
@@ -112,7 +112,7 @@ func busy(t *testing.T, network, addr string) {
 	}
 	want := func(when string, all, newcomers int) {
 		t.Helper()
-		if a, n := c.Visitors(), c.Newcomers(); a != all || n != newcomers {
+		if a, n := c.APIClients(), c.NewAPIClients(); a != all || n != newcomers {
 			t.Errorf("%s: %d newcomers of %d, not %d of %d", when, n, a, newcomers, all)
 		}
 	}

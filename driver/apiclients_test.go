@@ -24,7 +24,7 @@ func (e *engine) come() (leave func()) {
 	check(e.t, err)
 	return func() {
 		_ = conn.Close()
-		for e.rig.core.docker.Visitors() > 0 { // until the engine has seen it
+		for e.rig.core.docker.APIClients() > 0 { // until the engine has seen it
 			check(e.t, e.t.Context().Err())
 		}
 	}
@@ -39,7 +39,7 @@ func (e *engine) waits(what string) {
 }
 
 // What a client of Docker's API may have seen stays until it leaves, or uses it.
-func TestNetworkStaysForVisitors(t *testing.T) {
+func TestNetworkStaysForAPIClients(t *testing.T) {
 	for what, then := range map[string]func(e *engine, id string, leave func()){
 		"it leaves": func(e *engine, _ string, leave func()) { leave() },
 		"it stays":  func(e *engine, _ string, _ func()) { e.rig.now = e.rig.now.Add(2 * vanishWait) },
@@ -68,7 +68,7 @@ func TestNetworkStaysForVisitors(t *testing.T) {
 }
 
 // Nor does a network come that a client may just have missed.
-func TestNetworkIsNotMadeBeforeVisitors(t *testing.T) {
+func TestNetworkIsNotMadeBeforeAPIClients(t *testing.T) {
 	e := newEngine(t)
 	leave := e.visit()
 	e.red(false)

@@ -23,9 +23,9 @@ func (d *applier) createWait() time.Duration {
 	return min(max(createWait, createAnswers*d.answers), vanishWait)
 }
 
-// mayWait reports whether a change of what has that ID or name was first wanted so short a
+// defers reports whether a change of what has that ID or name was first wanted so short a
 // time ago that it waits for clients of Docker's API.
-func (d *applier) mayWait(what string, limit time.Duration) bool {
+func (d *applier) defers(what string, limit time.Duration) bool {
 	now := d.core.cfg.Now()
 	since, known := d.waited[what]
 	if !known {
@@ -35,9 +35,9 @@ func (d *applier) mayWait(what string, limit time.Duration) bool {
 	return now.Sub(since) <= limit
 }
 
-// visited reports whether there is a client at Docker's API, as one of its client's methods counts
+// busy reports whether there is a client at Docker's API, as one of its client's methods counts
 // them; then the watcher looks again soon.
-func (d *applier) visited(count func() int) bool {
+func (d *applier) busy(count func() int) bool {
 	if count() == 0 {
 		return false
 	}

@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Hold makes the state directory dir (0700), if it is not there, and keeps other processes
-// that call Hold out of it until release, or the end of this one. It waits for d at most for
+// Lock makes the state directory dir (0700), if it is not there, and keeps other processes
+// that call Lock out of it until release, or the end of this one. It waits for d at most for
 // another one to let go; then the error wraps ErrInUse. The lock is flock(2) of the directory
 // itself, so that it is there before any file is, and leaves none. On the few file systems
 // that lock no directories (NFS) it keeps nobody out.
-func Hold(dir string, d time.Duration) (release func(), err error) {
+func Lock(dir string, d time.Duration) (release func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the state directory: %w%s", err, Advice(err))
 	}

@@ -35,7 +35,7 @@ func TestMissing(t *testing.T) {
 
 // Only what Docker was to start, and could not for want of this driver, is started;
 // first those that have networks, then those that are within these.
-func TestRevive(t *testing.T) {
+func TestRestartFailed(t *testing.T) {
 	e := newEngine(t)
 	id := e.user("blue")
 	e.look()
@@ -60,7 +60,7 @@ func TestRevive(t *testing.T) {
 	add("up", "running", "")
 	add("side", "exited", "cdb")
 	add("apart", "exited", "cother")
-	e.rig.mirror.revive(context.Background())
+	e.rig.mirror.restartFailed(context.Background())
 	if want := []string{"db", "side"}; !slices.Equal(e.started, want) {
 		t.Errorf("started %v, want %v", e.started, want)
 	}
@@ -68,7 +68,7 @@ func TestRevive(t *testing.T) {
 
 // What this driver refused when Docker started is started too, and tried again until it runs, even if
 // it fails for another reason meanwhile; status can name it.
-func TestReviveUntilItRuns(t *testing.T) {
+func TestRestartUntilItRuns(t *testing.T) {
 	e := newEngine(t)
 	id := e.user("blue")
 	e.look()
@@ -80,7 +80,7 @@ func TestReviveUntilItRuns(t *testing.T) {
 	e.refusals = map[string]int{"db": 1}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { e.rig.mirror.revive(ctx); close(done) }()
+	go func() { e.rig.mirror.restartFailed(ctx); close(done) }()
 	defer func() { cancel(); <-done }()
 	for len(e.rig.Unstarted()) == 0 {
 		select {

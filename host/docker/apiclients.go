@@ -23,22 +23,22 @@ var tcpSockets = []string{"/proc/net/tcp", "/proc/net/tcp6"}
 // without TLS, and with it.
 var apiPorts = []uint16{2375, 2376}
 
-// Visitors counts the connections of other programs to the engine's unix socket, and by TCP
+// APIClients counts the connections of other programs to the engine's unix socket, and by TCP
 // to the ports of its API: docker and Compose have one from their first request to their
 // end. What comes to the unix socket from another network namespace is not seen. 0 as well
 // while this client has never connected, and where the kernel does not tell.
-func (c *Client) Visitors() int { return c.visitors(0) }
+func (c *Client) APIClients() int { return c.apiClients(0) }
 
-// Newcomers counts those of Visitors that were not there yet at a call a while ago, which is how
+// NewAPIClients counts those of APIClients that were not there yet at a call a while ago, which is how
 // long those stay who ask for something, and not those who listen (`docker events`). It may count one
 // too many for so long, never one too few.
-func (c *Client) Newcomers() int { return c.visitors(listens) }
+func (c *Client) NewAPIClients() int { return c.apiClients(listens) }
 
 // listens is how long a connection is there when its program is taken for one that listens.
 const listens = 5 * time.Second
 
-// visitors counts those that were not seen yet as long ago as age; 0: all.
-func (c *Client) visitors(age time.Duration) int {
+// apiClients counts those that were not seen yet as long ago as age; 0: all.
+func (c *Client) apiClients(age time.Duration) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.server == nil {

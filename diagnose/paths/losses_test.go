@@ -9,7 +9,7 @@ import (
 // order is none.
 func TestTally(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	var y tally
+	var y losses
 	count := uint32(0)
 	run := func(n int, lossy float64) (worst, last int) {
 		for range n {

@@ -11,9 +11,9 @@ import (
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
 
-// ground is what a host's flows depend on beside its endpoints: networks, hosts, subnets
+// topology is what a host's flows depend on beside its endpoints: networks, hosts, subnets
 // and their ranges. Its parts are never changed once they are made.
-type ground struct {
+type topology struct {
 	*nets
 	*hosts
 	shares map[netip.Prefix][]share // of the subnets
@@ -51,8 +51,8 @@ type share struct {
 	owner  cluster.NodeID
 }
 
-// isGround reports whether a record belongs to the ground.
-func isGround(k cluster.Key) bool {
+// isTopology reports whether a record belongs to the topology.
+func isTopology(k cluster.Key) bool {
 	switch k.Kind {
 	case cluster.KindNode, cluster.KindNetwork, cluster.KindSubnet, cluster.KindClaim, cluster.KindRealm:
 		return true
@@ -60,37 +60,37 @@ func isGround(k cluster.Key) bool {
 	return false
 }
 
-// newGround reads a snapshot, but for what the changed keys leave as it was in an old
-// ground, if there is one.
+// newTopology reads a snapshot, but for what the changed keys leave as it was in an old
+// topology, if there is one.
 //
 // exposed says that nothing would keep what is of encrypted networks from going in the clear: it has no way then.
 // reaches says which networks this host is to reach; nil: all.
-func newGround(snap *cluster.Snapshot, self cluster.NodeID, exposed bool, reaches func(network string) bool, old *ground, changed []cluster.Key) *ground {
+func newTopology(snap *cluster.Snapshot, self cluster.NodeID, exposed bool, reaches func(network string) bool, old *topology, changed []cluster.Key) *topology {
 	has := func(kind cluster.Kind) bool {
 		return old == nil || slices.ContainsFunc(changed, func(k cluster.Key) bool { return k.Kind == kind })
 	}
-	g := &ground{}
+	t := &topology{}
 	known := map[netip.Prefix][]share{}
 	if old != nil {
-		g.nets, g.hosts, known = old.nets, old.hosts, old.sharesBut(changed)
+		t.nets, t.hosts, known = old.nets, old.hosts, old.sharesBut(changed)
 	}
 	if has(cluster.KindNetwork) || has(cluster.KindSubnet) || has(cluster.KindRealm) {
-		g.nets = newNets(snap, reaches)
+		t.nets = newNets(snap, reaches)
 	}
-	if secured := len(g.secret) > 0 && !exposed; has(cluster.KindNode) || secured != (g.secure != nil) {
-		g.hosts = newHosts(snap, self, secured, g.hosts)
+	if secured := len(t.secret) > 0 && !exposed; has(cluster.KindNode) || secured != (t.secure != nil) {
+		t.hosts = newHosts(snap, self, secured, t.hosts)
 	}
-	g.share(snap, known)
-	g.route()
-	return g
+	t.share(snap, known)
+	t.route()
+	return t
 }
 
 // problems are the records that are left out.
-func (g *ground) problems() []Problem { return slices.Concat(g.nets.problems, g.hosts.problems) }
+func (t *topology) problems() []Problem { return slices.Concat(t.nets.problems, t.hosts.problems) }
 
 // sharesBut are the shares of the subnets that none of these records speaks of.
-func (g *ground) sharesBut(keys []cluster.Key) map[netip.Prefix][]share {
-	known := maps.Clone(g.shares)
+func (t *topology) sharesBut(keys []cluster.Key) map[netip.Prefix][]share {
+	known := maps.Clone(t.shares)
 	for _, k := range keys {
 		if k.Kind != cluster.KindSubnet && k.Kind != cluster.KindClaim {
 			continue
@@ -242,43 +242,43 @@ func newHosts(snap *cluster.Snapshot, self cluster.NodeID, secured bool, old *ho
 }
 
 // share says who has what of the subnets, by the claims alone.
-func (g *ground) share(snap *cluster.Snapshot, known map[netip.Prefix][]share) {
-	g.shares = make(map[netip.Prefix][]share, len(g.subnet))
-	for _, s := range g.subnet {
+func (t *topology) share(snap *cluster.Snapshot, known map[netip.Prefix][]share) {
+	t.shares = make(map[netip.Prefix][]share, len(t.subnet))
+	for _, s := range t.subnet {
 		list, ok := known[s.Prefix]
 		if !ok {
 			list = sharesOf(snap, s)
 		}
-		g.shares[s.Prefix] = list
+		t.shares[s.Prefix] = list
 	}
 }
 
 // route says where the shares are. Where subnets overlap, which no host would hand out,
 // the narrower one has the range.
-func (g *ground) route() {
+func (t *topology) route() {
 	size := 0
-	for _, list := range g.shares {
+	for _, list := range t.shares {
 		size += len(list)
 	}
 	seen := map[netip.Prefix]bool{}
-	g.routes = make([]pipeline.Route, 0, size)
-	for _, s := range g.subnet {
-		if g.shut[s.Network] {
+	t.routes = make([]pipeline.Route, 0, size)
+	for _, s := range t.subnet {
+		if t.shut[s.Network] {
 			continue
 		}
-		network, realm := g.network[s.Network], g.realm[s.Network]
-		for _, part := range g.shares[s.Prefix] {
-			if g.overlap {
+		network, realm := t.network[s.Network], t.realm[s.Network]
+		for _, part := range t.shares[s.Prefix] {
+			if t.overlap {
 				if seen[part.prefix] {
 					continue
 				}
 				seen[part.prefix] = true
 			}
-			vtep, secure := g.vtep[part.owner], g.secure[part.owner]
+			vtep, secure := t.vtep[part.owner], t.secure[part.owner]
 			if network.Encrypted() {
 				vtep = secure
 			}
-			g.routes = append(g.routes, pipeline.Route{Prefix: part.prefix, VNID: network.VNID, Realm: realm, VTEP: vtep, Secure: secure})
+			t.routes = append(t.routes, pipeline.Route{Prefix: part.prefix, VNID: network.VNID, Realm: realm, VTEP: vtep, Secure: secure})
 		}
 	}
 }

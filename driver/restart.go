@@ -21,11 +21,11 @@ import (
 // leaves it at that; so the agent starts them when it comes.
 
 const (
-	reviveAtOnce = 4
-	// revivePause is the first pause before containers are started again that could not be,
-	// which doubles up to reviveSeldom.
-	revivePause  = time.Second
-	reviveSeldom = 30 * time.Second
+	restartsAtOnce = 4
+	// restartPause is the first pause before containers are started again that could not be,
+	// which doubles up to restartSeldom.
+	restartPause  = time.Second
+	restartSeldom = 30 * time.Second
 )
 
 // Unstarted is a container that Docker failed to start by itself since this driver refused, or was
@@ -40,11 +40,11 @@ func (d *mirror) Unstarted() []Unstarted {
 	return nil
 }
 
-// revive does that as soon as Docker answers, which it does not before it is done with its own
+// restartFailed does that as soon as Docker answers, which it does not before it is done with its own
 // attempts; and until all run, or somebody has done something about them.
-func (d *mirror) revive(ctx context.Context) {
+func (d *mirror) restartFailed(ctx context.Context) {
 	tried := map[string]bool{} // by ID: why they fail may be another reason later
-	pause, again := minRetry, revivePause
+	pause, again := minRetry, restartPause
 	for ctx.Err() == nil {
 		stranded, within, err := d.stranded(ctx, tried)
 		if err == nil {
@@ -54,7 +54,7 @@ func (d *mirror) revive(ctx context.Context) {
 			if len(failed) == 0 {
 				return
 			}
-			pause, again = again, min(2*again, reviveSeldom)
+			pause, again = again, min(2*again, restartSeldom)
 		}
 		sleep(ctx, pause)
 		if err != nil {
@@ -161,7 +161,7 @@ var refusedBy = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile
 // start starts containers, and returns those that did not when that is done.
 func (d *mirror) start(ctx context.Context, containers []docker.Container) (failed []Unstarted) {
 	var g errgroup.Group
-	g.SetLimit(reviveAtOnce)
+	g.SetLimit(restartsAtOnce)
 	errs := make([]error, len(containers))
 	for i, c := range containers {
 		g.Go(func() error {

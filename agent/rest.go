@@ -99,11 +99,7 @@ func (r *resting) farewells() *plugin.Server {
 	s := plugin.New(r.log.With("room", "plugin"))
 	err := errors.New("grapevine: this host has left the cluster: " + membership.BackByJoin)
 	describe(s)
-	for d, methods := range makingCalls {
-		for _, method := range methods {
-			plugin.Handle(s, d, method, func(context.Context, *struct{}) (*struct{}, error) { return nil, err })
-		}
-	}
+	refuse(s, makingCalls, err)
 	for d, methods := range removalCalls {
 		for _, method := range methods {
 			// An empty body, of a retry, is as good: there is nothing to find.

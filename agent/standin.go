@@ -38,24 +38,24 @@ func refusePlugin(cause error, log *slog.Logger) *plugin.Server {
 	s := plugin.New(log)
 	err := fmt.Errorf("grapevine does not run on this host: %w", cause)
 	describe(s)
-	for d, methods := range map[plugin.Driver][]string{
-		plugin.Network: {
-			"GwAllocCheck", "CreateNetwork", "DeleteNetwork", "CreateEndpoint", "EndpointOperInfo", "DeleteEndpoint",
-			"Join", "Leave", "ProgramExternalConnectivity", "RevokeExternalConnectivity",
-		},
-		plugin.IPAM: {"RequestPool", "ReleasePool", "RequestAddress", "ReleaseAddress"},
-	} {
+	refuse(s, makingCalls, err)
+	refuse(s, removalCalls, err)
+	return s
+}
+
+// refuse answers calls with an error.
+func refuse(s *plugin.Server, calls map[plugin.Driver][]string, err error) {
+	for d, methods := range calls {
 		for _, method := range methods {
 			plugin.Handle(s, d, method, func(context.Context, *struct{}) (*struct{}, error) { return nil, err })
 		}
 	}
-	return s
 }
 
 // mend is what to do about a wrong setting.
 const mend = "as a plugin: docker plugin disable -f NAME, docker plugin set NAME GRAPEVINE_...=..., docker plugin enable NAME"
 
-// refuseAPI answer the command line.
+// refuseAPI answers the command line.
 func refuseAPI(cfg config.Config, cause error, version string) api.Handlers {
 	return api.Handlers{
 		Status: func(context.Context) (api.Status, error) {

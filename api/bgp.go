@@ -31,8 +31,8 @@ type BGPRoute struct {
 	For    string       `json:"for"` // what it leads to, for people
 }
 
-// AskBGP asks what routers are told.
-func AskBGP(ctx context.Context, c *Client) (BGP, error) {
+// BGP asks what routers are told.
+func (c *Client) BGP(ctx context.Context) (BGP, error) {
 	return call[BGP](ctx, c, http.MethodGet, "bgp", nil)
 }
 

@@ -195,7 +195,7 @@ var Kinds = []Kind{
 	{BGPDown, Fault, "a router is not told by BGP which addresses are on a host", "compare GRAPEVINE_BGP with the router's settings: [bgp.md](../use/bgp.md)"},
 	{BGPUnsaid, Warning, "a router is not told by BGP of all addresses that it is to be told of", "do what `status` says: [bgp.md](../use/bgp.md)"},
 	{EgressPassedBy, Fault, "containers of a network that has an egress address leave by their own hosts", "create the network anew without `-o vnid=0`, or remove the egress; upgrade agents that know of no `--label`"},
-	{ServicesFail, Warning, "a container's connections to services do not go where they should", "restart it; one with NET_ADMIN may have changed its own rules"},
+	{ServicesFail, Warning, "a container's connections to services do not go where they should", "restart it; one with NET_ADMIN may have changed its own rules, or keeps loading so many that nobody else can"},
 	{GroupsRefused, Warning, "a container has joined more multicast groups than one may", "find out which program joins so many, and have it join fewer: [multicast.md](../use/multicast.md)"},
 	{ExposeTaken, Fault, "this host does not answer an exposed port, since somebody else has it, or no host of its containers can answer by another one", "end who has the port here, or expose another one, or upgrade those hosts: [services.md](../use/services.md)"},
 	{ExposeFails, Fault, "an exposed port does not lead where it should", "see what `status` says: [services.md](../use/services.md)"},

@@ -66,24 +66,30 @@ type RemoveEgressRequest struct {
 	Name string `json:"name"`
 }
 
-// Egresses lists the egresses of the cluster.
-func (c *Client) Egresses(ctx context.Context) ([]Egress, error) {
-	return call[[]Egress](ctx, c, http.MethodGet, "egresses", nil)
+// EgressCalls are what an agent is asked and told about egresses.
+type EgressCalls struct{ agent *Client }
+
+// Egresses are the calls about egresses.
+func (c *Client) Egresses() EgressCalls { return EgressCalls{c} }
+
+// List lists the egresses of the cluster.
+func (c EgressCalls) List(ctx context.Context) ([]Egress, error) {
+	return call[[]Egress](ctx, c.agent, http.MethodGet, "egresses", nil)
 }
 
-// CreateEgress makes an egress.
-func CreateEgress(ctx context.Context, c *Client, r CreateEgressRequest) (Done, error) {
-	return call[Done](ctx, c, http.MethodPost, "egresses/create", r)
+// Create makes an egress.
+func (c EgressCalls) Create(ctx context.Context, r CreateEgressRequest) (Done, error) {
+	return call[Done](ctx, c.agent, http.MethodPost, "egresses/create", r)
 }
 
-// SetEgress changes an egress.
-func SetEgress(ctx context.Context, c *Client, r SetEgressRequest) (Done, error) {
-	return call[Done](ctx, c, http.MethodPost, "egresses/set", r)
+// Set changes an egress.
+func (c EgressCalls) Set(ctx context.Context, r SetEgressRequest) (Done, error) {
+	return call[Done](ctx, c.agent, http.MethodPost, "egresses/set", r)
 }
 
-// RemoveEgress removes an egress.
-func RemoveEgress(ctx context.Context, c *Client, r RemoveEgressRequest) (Done, error) {
-	return call[Done](ctx, c, http.MethodPost, "egresses/remove", r)
+// Remove removes an egress.
+func (c EgressCalls) Remove(ctx context.Context, r RemoveEgressRequest) (Done, error) {
+	return call[Done](ctx, c.agent, http.MethodPost, "egresses/remove", r)
 }
 
 var _ = resource(Handlers.addEgress, func(h Handlers, to *Handlers) { to.Egresses = h.Egresses })

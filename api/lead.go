@@ -61,8 +61,8 @@ type LeadEgress struct {
 	Do    string `json:"do,omitempty"`
 }
 
-// AskLead asks where a connection is led.
-func AskLead(ctx context.Context, c *Client, r TraceRequest) (Lead, error) {
+// Lead asks where a connection is led.
+func (c *Client) Lead(ctx context.Context, r TraceRequest) (Lead, error) {
 	return call[Lead](ctx, c, http.MethodPost, "trace/lead", r)
 }
 

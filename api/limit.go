@@ -20,7 +20,7 @@ type LimitRequest struct {
 }
 
 // Limit changes limits of a container of the host that is asked.
-func Limit(ctx context.Context, c *Client, r LimitRequest) (Done, error) {
+func (c *Client) Limit(ctx context.Context, r LimitRequest) (Done, error) {
 	return call[Done](ctx, c, http.MethodPost, "limit", r)
 }
 

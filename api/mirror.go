@@ -32,19 +32,25 @@ type Mirror struct {
 	Lost uint64 `json:"lost"`
 }
 
-// Mirrors lists the mirrors of the host that is asked.
-func Mirrors(ctx context.Context, c *Client) ([]Mirror, error) {
-	return call[[]Mirror](ctx, c, http.MethodGet, "mirrors", nil)
+// MirrorCalls are what an agent is asked and told about mirrors.
+type MirrorCalls struct{ agent *Client }
+
+// Mirrors are the calls about mirrors.
+func (c *Client) Mirrors() MirrorCalls { return MirrorCalls{c} }
+
+// List lists the mirrors of the host that is asked.
+func (c MirrorCalls) List(ctx context.Context) ([]Mirror, error) {
+	return call[[]Mirror](ctx, c.agent, http.MethodGet, "mirrors", nil)
 }
 
-// StartMirror begins one.
-func StartMirror(ctx context.Context, c *Client, r MirrorRequest) (Done, error) {
-	return call[Done](ctx, c, http.MethodPost, "mirrors/start", r)
+// Start begins one.
+func (c MirrorCalls) Start(ctx context.Context, r MirrorRequest) (Done, error) {
+	return call[Done](ctx, c.agent, http.MethodPost, "mirrors/start", r)
 }
 
-// StopMirror ends some.
-func StopMirror(ctx context.Context, c *Client, r StopMirrorRequest) (Done, error) {
-	return call[Done](ctx, c, http.MethodPost, "mirrors/stop", r)
+// Stop ends some.
+func (c MirrorCalls) Stop(ctx context.Context, r StopMirrorRequest) (Done, error) {
+	return call[Done](ctx, c.agent, http.MethodPost, "mirrors/stop", r)
 }
 
 var _ = resource(Handlers.addMirror, func(h Handlers, to *Handlers) { to.Mirrors = h.Mirrors })

@@ -46,19 +46,25 @@ type RemoveClientRequest struct {
 	Name string `json:"name"`
 }
 
-// NetworkClients lists the clients of the cluster.
-func (c *Client) NetworkClients(ctx context.Context) ([]NetworkClient, error) {
-	return call[[]NetworkClient](ctx, c, http.MethodGet, "clients", nil)
+// NetworkClientCalls are what an agent is asked and told about clients.
+type NetworkClientCalls struct{ agent *Client }
+
+// NetworkClients are the calls about clients.
+func (c *Client) NetworkClients() NetworkClientCalls { return NetworkClientCalls{c} }
+
+// List lists the clients of the cluster.
+func (c NetworkClientCalls) List(ctx context.Context) ([]NetworkClient, error) {
+	return call[[]NetworkClient](ctx, c.agent, http.MethodGet, "clients", nil)
 }
 
-// AddClient adds a client.
-func (c *Client) AddClient(ctx context.Context, r AddClientRequest) (AddedClient, error) {
-	return call[AddedClient](ctx, c, http.MethodPost, "clients/add", r)
+// Add adds a client.
+func (c NetworkClientCalls) Add(ctx context.Context, r AddClientRequest) (AddedClient, error) {
+	return call[AddedClient](ctx, c.agent, http.MethodPost, "clients/add", r)
 }
 
-// RemoveClient removes a client.
-func (c *Client) RemoveClient(ctx context.Context, r RemoveClientRequest) (Done, error) {
-	return call[Done](ctx, c, http.MethodPost, "clients/remove", r)
+// Remove removes a client.
+func (c NetworkClientCalls) Remove(ctx context.Context, r RemoveClientRequest) (Done, error) {
+	return call[Done](ctx, c.agent, http.MethodPost, "clients/remove", r)
 }
 
 var _ = resource(Handlers.addClients, func(h Handlers, to *Handlers) { to.Clients = h.Clients })

@@ -298,39 +298,45 @@ func (c RuleCounts) ByPolicy() map[string]PolicyCount {
 	return by
 }
 
-// CountRules says what the rules of policies counted on the agent's host, or on all.
-func CountRules(ctx context.Context, c *Client, all bool) (RuleCounts, error) {
-	return call[RuleCounts](ctx, c, http.MethodGet, "policies/counts?"+url.Values{"all": {strconv.FormatBool(all)}}.Encode(), nil)
+// PolicyCalls are what an agent is asked and told about policies.
+type PolicyCalls struct{ agent *Client }
+
+// Policies are the calls about policies.
+func (c *Client) Policies() PolicyCalls { return PolicyCalls{c} }
+
+// Counts says what the rules of policies counted on the agent's host, or on all.
+func (c PolicyCalls) Counts(ctx context.Context, all bool) (RuleCounts, error) {
+	return call[RuleCounts](ctx, c.agent, http.MethodGet, "policies/counts?"+url.Values{"all": {strconv.FormatBool(all)}}.Encode(), nil)
 }
 
-// Policies lists the policies of the cluster.
-func (c *Client) Policies(ctx context.Context) (Policies, error) {
-	return call[Policies](ctx, c, http.MethodGet, "policies", nil)
+// List lists the policies of the cluster.
+func (c PolicyCalls) List(ctx context.Context) (Policies, error) {
+	return call[Policies](ctx, c.agent, http.MethodGet, "policies", nil)
 }
 
 // Apply writes policies.
-func (c *Client) Apply(ctx context.Context, r ApplyRequest) (Done, error) {
-	return call[Done](ctx, c, http.MethodPost, "policies/apply", r)
+func (c PolicyCalls) Apply(ctx context.Context, r ApplyRequest) (Done, error) {
+	return call[Done](ctx, c.agent, http.MethodPost, "policies/apply", r)
 }
 
 // Try says what would change if policies were applied.
-func (c *Client) Try(ctx context.Context, r ApplyRequest) (Trial, error) {
-	return call[Trial](ctx, c, http.MethodPost, "policies/try", r)
+func (c PolicyCalls) Try(ctx context.Context, r ApplyRequest) (Trial, error) {
+	return call[Trial](ctx, c.agent, http.MethodPost, "policies/try", r)
 }
 
 // Allow writes a policy that allows one thing.
-func (c *Client) Allow(ctx context.Context, r AllowRequest) (Done, error) {
-	return call[Done](ctx, c, http.MethodPost, "policies/allow", r)
+func (c PolicyCalls) Allow(ctx context.Context, r AllowRequest) (Done, error) {
+	return call[Done](ctx, c.agent, http.MethodPost, "policies/allow", r)
 }
 
-// DeletePolicy deletes a policy.
-func (c *Client) DeletePolicy(ctx context.Context, r DeletePolicyRequest) (Done, error) {
-	return call[Done](ctx, c, http.MethodPost, "policies/delete", r)
+// Delete deletes a policy.
+func (c PolicyCalls) Delete(ctx context.Context, r DeletePolicyRequest) (Done, error) {
+	return call[Done](ctx, c.agent, http.MethodPost, "policies/delete", r)
 }
 
 // Explain says whether policies let a connection through.
-func (c *Client) Explain(ctx context.Context, r ExplainRequest) (Explanation, error) {
-	return call[Explanation](ctx, c, http.MethodPost, "policies/explain", r)
+func (c PolicyCalls) Explain(ctx context.Context, r ExplainRequest) (Explanation, error) {
+	return call[Explanation](ctx, c.agent, http.MethodPost, "policies/explain", r)
 }
 
 // Learned are policies that let through what was seen, and nothing else.
@@ -342,8 +348,8 @@ type Learned struct {
 }
 
 // Learn makes policies of what was seen on a network, on all hosts.
-func (c *Client) Learn(ctx context.Context, network string) (Learned, error) {
-	return call[Learned](ctx, c, http.MethodGet, "policies/learn?"+url.Values{"network": {network}}.Encode(), nil)
+func (c PolicyCalls) Learn(ctx context.Context, network string) (Learned, error) {
+	return call[Learned](ctx, c.agent, http.MethodGet, "policies/learn?"+url.Values{"network": {network}}.Encode(), nil)
 }
 
 var _ = resource(Handlers.addPolicy, func(h Handlers, to *Handlers) {
@@ -351,8 +357,6 @@ var _ = resource(Handlers.addPolicy, func(h Handlers, to *Handlers) {
 })
 
 func (h Handlers) addPolicy(mux *routes) {
-	post(mux, "/v1/policies/signing", h.Signing)
-	post(mux, "/v1/policies/signed", h.ApplySigned)
 	mux.handle("GET /v1/policies/learn", func(w http.ResponseWriter, r *http.Request) {
 		if h.Learn == nil {
 			mux.none(w, r)

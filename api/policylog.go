@@ -45,9 +45,9 @@ func (c LoggedConnection) RuleNames() string {
 	return strings.Join(names, ", ")
 }
 
-// PolicyLogSince returns what the agent's host has logged after the line of a number; 0: all that it still has.
-func PolicyLogSince(ctx context.Context, c *Client, number uint64) (PolicyLog, error) {
-	return call[PolicyLog](ctx, c, http.MethodGet, "policies/log?"+url.Values{"since": {strconv.FormatUint(number, 10)}}.Encode(), nil)
+// Log returns what the agent's host has logged after the line of a number; 0: all that it still has.
+func (c PolicyCalls) Log(ctx context.Context, number uint64) (PolicyLog, error) {
+	return call[PolicyLog](ctx, c.agent, http.MethodGet, "policies/log?"+url.Values{"since": {strconv.FormatUint(number, 10)}}.Encode(), nil)
 }
 
 var _ = resource(Handlers.addPolicyLog, func(h Handlers, to *Handlers) { to.PolicyLog = h.PolicyLog })

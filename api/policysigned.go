@@ -41,12 +41,19 @@ type SignedRequest struct {
 	Policies []SignedPolicy `json:"policies"`
 }
 
-// AskSigning asks for what somebody has to know who is to sign policies.
-func AskSigning(ctx context.Context, c *Client, r SigningRequest) (Signing, error) {
-	return call[Signing](ctx, c, http.MethodPost, "policies/signing", r)
+// Signing asks for what somebody has to know who is to sign policies.
+func (c PolicyCalls) Signing(ctx context.Context, r SigningRequest) (Signing, error) {
+	return call[Signing](ctx, c.agent, http.MethodPost, "policies/signing", r)
 }
 
 // ApplySigned writes policies that were signed.
-func ApplySigned(ctx context.Context, c *Client, r SignedRequest) (Done, error) {
-	return call[Done](ctx, c, http.MethodPost, "policies/signed", r)
+func (c PolicyCalls) ApplySigned(ctx context.Context, r SignedRequest) (Done, error) {
+	return call[Done](ctx, c.agent, http.MethodPost, "policies/signed", r)
+}
+
+var _ = resource(Handlers.addPolicySigned, root)
+
+func (h Handlers) addPolicySigned(mux *routes) {
+	post(mux, "/v1/policies/signing", h.Signing)
+	post(mux, "/v1/policies/signed", h.ApplySigned)
 }

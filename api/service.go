@@ -60,24 +60,30 @@ type ExposeRequest struct {
 	Not   bool     `json:"not,omitempty"`
 }
 
+// ServiceCalls are what an agent is asked and told about services.
+type ServiceCalls struct{ agent *Client }
+
+// Services are the calls about services.
+func (c *Client) Services() ServiceCalls { return ServiceCalls{c} }
+
 // Expose exposes ports of a service, or takes that back.
-func Expose(ctx context.Context, c *Client, r ExposeRequest) (Done, error) {
-	return call[Done](ctx, c, http.MethodPost, "services/expose", r)
+func (c ServiceCalls) Expose(ctx context.Context, r ExposeRequest) (Done, error) {
+	return call[Done](ctx, c.agent, http.MethodPost, "services/expose", r)
 }
 
-// Services lists the services of the cluster.
-func (c *Client) Services(ctx context.Context) ([]Service, error) {
-	return call[[]Service](ctx, c, http.MethodGet, "services", nil)
+// List lists the services of the cluster.
+func (c ServiceCalls) List(ctx context.Context) ([]Service, error) {
+	return call[[]Service](ctx, c.agent, http.MethodGet, "services", nil)
 }
 
-// CreateService makes a service.
-func (c *Client) CreateService(ctx context.Context, r CreateServiceRequest) (Done, error) {
-	return call[Done](ctx, c, http.MethodPost, "services/create", r)
+// Create makes a service.
+func (c ServiceCalls) Create(ctx context.Context, r CreateServiceRequest) (Done, error) {
+	return call[Done](ctx, c.agent, http.MethodPost, "services/create", r)
 }
 
-// RemoveService removes a service.
-func (c *Client) RemoveService(ctx context.Context, r RemoveServiceRequest) (Done, error) {
-	return call[Done](ctx, c, http.MethodPost, "services/remove", r)
+// Remove removes a service.
+func (c ServiceCalls) Remove(ctx context.Context, r RemoveServiceRequest) (Done, error) {
+	return call[Done](ctx, c.agent, http.MethodPost, "services/remove", r)
 }
 
 var _ = resource(Handlers.addService, func(h Handlers, to *Handlers) { to.Services = h.Services })

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/grapevine-net/grapevine/dns/names"
+	"github.com/grapevine-net/grapevine/host/nft"
 	"github.com/grapevine-net/grapevine/pulse"
 )
 
@@ -151,7 +152,7 @@ func (s *Server) redirect(family string) (leave func(), err error) {
 	if family == "6" {
 		af = unix.AF_INET6
 	}
-	r, err := newRedirect(gatewayTable(af, s.cfg.Device, s.cfg.Port))
+	r, err := newRedirect(nft.Dial, gatewayTable(af, s.cfg.Device, s.cfg.Port))
 	switch {
 	case err == nil:
 		return r.Close, nil
@@ -167,7 +168,7 @@ func (s *Server) redirect(family string) (leave func(), err error) {
 func CanRedirect() error {
 	t := gatewayTable(unix.AF_INET, "none", DefaultPort)
 	t.Name = "grapevine-probe" // an agent that is about to end may have the other
-	r, err := newRedirect(t)
+	r, err := newRedirect(nft.Dial, t)
 	if err == nil {
 		r.Close()
 	}

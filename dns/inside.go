@@ -14,7 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/grapevine-net/grapevine/dns/names"
+	"github.com/grapevine-net/grapevine/host/conntrack"
 	"github.com/grapevine-net/grapevine/host/netns"
+	"github.com/grapevine-net/grapevine/host/nft"
 )
 
 // Docker's own resolver, as the container's resolv.conf names it (moby:
@@ -76,7 +78,7 @@ func (s *Server) serveSandbox(ctx context.Context, key string, a *attachment) er
 		if f, err = openFront(ctx, net.ListenConfig{}, "4", "127.0.0.11:0"); err != nil {
 			return err
 		}
-		rule, err = newRedirect(insideTable(f.port(), f.tcpPort()))
+		rule, err = newRedirect(nft.DialInside, insideTable(f.port(), f.tcpPort()))
 		return err
 	})
 	if f != nil {
@@ -117,8 +119,7 @@ func (s *Server) forgetQuestions(ns *os.File, key string) {
 		if n, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count"); err == nil && string(n) == "0\n" {
 			return nil // as in every new one: all tables of the host would be gone through
 		}
-		_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, askingDocker{})
-		return err
+		return conntrack.Forget(unix.AF_INET, askingDocker{})
 	})
 	if err != nil {
 		s.cfg.Log.Debug("what has asked Docker before may do so for two minutes more", "sandbox", key, "error", err)

@@ -24,9 +24,9 @@ const (
 	beforeDocker = -150
 )
 
-// newRedirect makes the table in the calling thread's namespace, at once and whole.
-func newRedirect(t nft.Table) (*redirect, error) {
-	conn, err := nft.Dial()
+// newRedirect makes the table in the calling thread's namespace, at once and whole. dial is nft.DialInside in a container's.
+func newRedirect(dial func() (*nft.Conn, error), t nft.Table) (*redirect, error) {
+	conn, err := dial()
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"time"
@@ -21,7 +20,7 @@ GRAPEVINE_BGP_ADDRESSES that it has. Nothing is learned from routers. docs/use/b
 		Example: `  grapevine bgp
   grapevine bgp -o json | jq -r '.routers[] | select(.up | not) | .router'`,
 		Args: noNames,
-	}, patience, func(ctx context.Context, c *api.Client, _ []string) (api.BGP, error) { return api.AskBGP(ctx, c) }, showBGP)
+	}, patience, list((*api.Client).BGP), showBGP)
 }
 
 func showBGP(w io.Writer, b api.BGP) error {

@@ -30,7 +30,7 @@ it. Without a verb the clients are listed.`,
   grapevine client
   grapevine client remove laptop`,
 		Args: noNames,
-	}, patience, list((*api.Client).NetworkClients), showClients)
+	}, patience, list(of((*api.Client).NetworkClients, api.NetworkClientCalls.List)), showClients)
 	c.AddCommand(newClientAdd(), newClientList(), newClientRemove())
 	return c
 }
@@ -72,7 +72,7 @@ key leaves the client: the client makes its own, and puts it into the file.`,
 			private = base64.StdEncoding.EncodeToString(key.Bytes())
 			r.PublicKey = base64.StdEncoding.EncodeToString(key.PublicKey().Bytes())
 		}
-		added, err := c.AddClient(ctx, r)
+		added, err := c.NetworkClients().Add(ctx, r)
 		return clientFile{AddedClient: added, PrivateKey: private}, err
 	}, func(w io.Writer, f clientFile) error { return show.print(w, f) })
 	f := c.Flags()
@@ -157,7 +157,7 @@ func newClientList() *cobra.Command {
 		Example: `  grapevine client list
   grapevine client list -o json | jq -r '.[] | select(.here) | .name'`,
 		Args: noNames,
-	}, patience, list((*api.Client).NetworkClients), showClients)
+	}, patience, list(of((*api.Client).NetworkClients, api.NetworkClientCalls.List)), showClients)
 }
 
 func showClients(w io.Writer, all []api.NetworkClient) error {
@@ -185,7 +185,7 @@ its file opens nothing. Its address is free.`,
 		Example: `  grapevine client remove laptop`,
 		Args:    named("a client", 1, 1),
 		ValidArgsFunction: complete(func(ctx context.Context, c *api.Client) (map[string]string, error) {
-			all, err := c.NetworkClients(ctx)
+			all, err := c.NetworkClients().List(ctx)
 			names := map[string]string{}
 			for _, one := range all {
 				names[one.Name] = "on network " + one.Network
@@ -193,6 +193,6 @@ its file opens nothing. Its address is free.`,
 			return names, err
 		}),
 	}, patience, func(ctx context.Context, c *api.Client, names []string) (api.Done, error) {
-		return c.RemoveClient(ctx, api.RemoveClientRequest{Name: names[0]})
+		return c.NetworkClients().Remove(ctx, api.RemoveClientRequest{Name: names[0]})
 	}, showDone)
 }

@@ -27,7 +27,7 @@ docs/use/egress.md has more.`,
   grapevine egress show mail
   grapevine egress set mail --gateways host2,host3
   grapevine egress remove mail`,
-	}, patience, list((*api.Client).Egresses), showEgresses)
+	}, patience, list(of((*api.Client).Egresses, api.EgressCalls.List)), showEgresses)
 	c.AddCommand(newEgressCreate(), newEgressSet(), newEgressList(), newEgressShow(), newEgressRemove())
 	return c
 }
@@ -54,7 +54,7 @@ as many the first by name. A container whose labels are not known leaves by none
 		Args: named("an egress", 1, 1),
 	}, patience, func(ctx context.Context, c *api.Client, names []string) (api.Done, error) {
 		r.Name = names[0]
-		return api.CreateEgress(ctx, c, r)
+		return c.Egresses().Create(ctx, r)
 	}, showDone)
 	f := c.Flags()
 	f.StringArrayVar(&r.Networks, "network", nil, "a network whose containers leave by it; may be said several times")
@@ -82,7 +82,7 @@ then connections to the outside stay open. With another address, or another hold
 		ValidArgsFunction: complete(egressNames),
 	}, patience, func(ctx context.Context, c *api.Client, names []string) (api.Done, error) {
 		r.Name = names[0]
-		return api.SetEgress(ctx, c, r)
+		return c.Egresses().Set(ctx, r)
 	}, showDone)
 	f := c.Flags()
 	f.StringArrayVar(&r.Networks, "network", nil, "a network whose containers leave by it; may be said several times")
@@ -106,7 +106,7 @@ func newEgressList() *cobra.Command {
 		Example: `  grapevine egress list
   grapevine egress list -o json | jq -r '.[] | select(.holder == null) | .name'`,
 		Args: noNames,
-	}, patience, list((*api.Client).Egresses), showEgresses)
+	}, patience, list(of((*api.Client).Egresses, api.EgressCalls.List)), showEgresses)
 }
 
 func showEgresses(w io.Writer, all []api.Egress) error {
@@ -139,7 +139,7 @@ Of an egress with --label it shows which containers leave by it.`,
 		Args:              named("an egress", 1, 0),
 		ValidArgsFunction: complete(egressNames),
 	}, patience, func(ctx context.Context, c *api.Client, names []string) ([]api.Egress, error) {
-		all, err := c.Egresses(ctx)
+		all, err := c.Egresses().List(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -148,7 +148,7 @@ Of an egress with --label it shows which containers leave by it.`,
 }
 
 func egressNames(ctx context.Context, c *api.Client) (map[string]string, error) {
-	all, err := c.Egresses(ctx)
+	all, err := c.Egresses().List(ctx)
 	names := map[string]string{}
 	for _, e := range all {
 		names[e.Name] = egressAddrs(e.Addrs)
@@ -224,6 +224,6 @@ Those of an egress with --label leave by that of their network, if it has one.`,
 		Args:              named("an egress", 1, 1),
 		ValidArgsFunction: complete(egressNames),
 	}, patience, func(ctx context.Context, c *api.Client, names []string) (api.Done, error) {
-		return api.RemoveEgress(ctx, c, api.RemoveEgressRequest{Name: names[0]})
+		return c.Egresses().Remove(ctx, api.RemoveEgressRequest{Name: names[0]})
 	}, showDone)
 }

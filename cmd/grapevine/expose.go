@@ -23,7 +23,7 @@ Containers do the same with the label grapevine.expose=PORT[:TARGET][/PROTOCOL],
 		Args:              named("a service and its port", 2, 0),
 		ValidArgsFunction: complete(serviceNames),
 	}, patience, func(ctx context.Context, c *api.Client, names []string) (api.Done, error) {
-		return api.Expose(ctx, c, api.ExposeRequest{Name: names[0], Ports: names[1:]})
+		return c.Services().Expose(ctx, api.ExposeRequest{Name: names[0], Ports: names[1:]})
 	}, showDone)
 }
 
@@ -38,6 +38,6 @@ by them ends.`,
 		Args:              named("a service", 1, 0),
 		ValidArgsFunction: complete(serviceNames),
 	}, patience, func(ctx context.Context, c *api.Client, names []string) (api.Done, error) {
-		return api.Expose(ctx, c, api.ExposeRequest{Name: names[0], Ports: names[1:], Not: true})
+		return c.Services().Expose(ctx, api.ExposeRequest{Name: names[0], Ports: names[1:], Not: true})
 	}, showDone)
 }

@@ -29,7 +29,7 @@ loss count that it was started with. CONTAINER is a container's name, NETWORK/NA
 		ValidArgsFunction: complete(containerNames),
 	}, patience, func(ctx context.Context, c *api.Client, args []string) (api.Done, error) {
 		r.Container = args[0]
-		return api.Limit(ctx, c, r)
+		return c.Limit(ctx, r)
 	}, showDone)
 	c.Flags().StringVar(&r.Egress, "egress", "", "what it may send, or none")
 	c.Flags().StringVar(&r.Ingress, "ingress", "", "what it may get, or none")

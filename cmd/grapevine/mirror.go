@@ -41,7 +41,7 @@ address.`,
 			return api.Done{}, fmt.Errorf("mirror the packets of %s: --for %v is no time, and a mirror always has an end: say --for 10m", args[0], long)
 		}
 		r.Container, r.Seconds = args[0], long.Seconds()
-		return api.StartMirror(ctx, c, r)
+		return c.Mirrors().Start(ctx, r)
 	}, showDone)
 	c.Flags().StringVar(&r.To, "to", "", "the container that gets the copies")
 	c.Flags().DurationVar(&long, "for", 10*time.Minute, "end after that time, 24h at most")
@@ -56,7 +56,7 @@ func newMirrorList() *cobra.Command {
 		Example: `  grapevine mirror list
   grapevine mirror list -o json | jq -r '.[] | select(.lost > 0) | .container'`,
 		Args: noNames,
-	}, patience, func(ctx context.Context, c *api.Client, _ []string) ([]api.Mirror, error) { return api.Mirrors(ctx, c) }, showMirrors)
+	}, patience, list(of((*api.Client).Mirrors, api.MirrorCalls.List)), showMirrors)
 }
 
 func showMirrors(w io.Writer, all []api.Mirror) error {
@@ -87,14 +87,14 @@ func newMirrorStop() *cobra.Command {
 		if !all {
 			r.Container = args[0]
 		}
-		return api.StopMirror(ctx, c, r)
+		return c.Mirrors().Stop(ctx, r)
 	}, showDone)
 	c.Flags().BoolVar(&all, "all", false, "all mirrors of this host")
 	return c
 }
 
 func mirrorNames(ctx context.Context, c *api.Client) (map[string]string, error) {
-	all, err := api.Mirrors(ctx, c)
+	all, err := c.Mirrors().List(ctx)
 	names := map[string]string{}
 	for _, m := range all {
 		names[m.Container] = fmt.Sprintf("to %s until %s", m.To, m.Until.Format(time.DateTime))

@@ -28,7 +28,7 @@ EgressNetworkPolicy, of what a network's containers reach outside. Every host ma
   grapevine policy allow web db:5432
   grapevine policy list
   grapevine policy explain web db:5432`,
-	}, patience, list((*api.Client).Policies), showPolicies)
+	}, patience, list(of((*api.Client).Policies, api.PolicyCalls.List)), showPolicies)
 	c.AddCommand(newPolicyApply(), newPolicyTry(), newPolicyLearn(), newPolicyAllow(), newPolicyDelete(), newPolicyGet(), newPolicyList(), newPolicyCount(), newPolicyLog(), newPolicyExplain())
 	return c
 }
@@ -62,7 +62,7 @@ what was signed so, and nothing else. ssh-keygen signs, where this command runs:
 		if key != "" {
 			return applySigned(ctx, c, key, text)
 		}
-		return c.Apply(ctx, api.ApplyRequest{Text: text})
+		return c.Policies().Apply(ctx, api.ApplyRequest{Text: text})
 	}, showDone)
 	c.Flags().StringVarP(&file, "filename", "f", "", "the file; - is the standard input")
 	c.Flags().StringVar(&key, "key", "", keyUsage)
@@ -119,7 +119,7 @@ by a signature: --key.`,
 		if key != "" {
 			return deleteSigned(ctx, c, key, args[0], network, name)
 		}
-		return c.DeletePolicy(ctx, api.DeletePolicyRequest{Kind: args[0], Network: network, Name: name})
+		return c.Policies().Delete(ctx, api.DeletePolicyRequest{Kind: args[0], Network: network, Name: name})
 	}, showDone)
 	c.Flags().StringVar(&key, "key", "", keyUsage)
 	return c
@@ -140,7 +140,7 @@ func completePolicy(c *cobra.Command, args []string, text string) ([]cobra.Compl
 }
 
 func policyNames(ctx context.Context, c *api.Client) (map[string]string, error) {
-	all, err := c.Policies(ctx)
+	all, err := c.Policies().List(ctx)
 	names := map[string]string{}
 	for _, p := range all.Policies {
 		names[p.String()] = p.Kind + ", applied on " + p.Author
@@ -161,7 +161,7 @@ policy's rules let through and denied on this host.`,
 		Args:              named("a policy", 0, 0),
 		ValidArgsFunction: complete(policyNames),
 	}, patience, func(ctx context.Context, c *api.Client, names []string) ([]api.Policy, error) {
-		all, err := c.Policies(ctx)
+		all, err := c.Policies().List(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -234,7 +234,7 @@ and packets that they denied. Of one that is only tried (MODE try) it is how man
 		Example: `  grapevine policy list
   grapevine policy list -o json | jq -r '.policies[] | select(.selects == 0) | .name'`,
 		Args: noNames,
-	}, patience, list((*api.Client).Policies), showPolicies)
+	}, patience, list(of((*api.Client).Policies, api.PolicyCalls.List)), showPolicies)
 }
 
 func showPolicies(w io.Writer, all api.Policies) error {
@@ -289,7 +289,7 @@ what would be denied; which addresses a container was told by name only its own 
 		if err != nil {
 			return api.Explanation{}, err
 		}
-		return c.Explain(ctx, r)
+		return c.Policies().Explain(ctx, r)
 	}, showExplanation)
 }
 

@@ -28,6 +28,6 @@ from then on: allow all that it needs. It is a policy like others, to list, get 
 		},
 		ValidArgsFunction: complete(containerNames),
 	}, patience, func(ctx context.Context, c *api.Client, args []string) (api.Done, error) {
-		return c.Allow(ctx, api.AllowRequest{From: args[0], To: args[1]})
+		return c.Policies().Allow(ctx, api.AllowRequest{From: args[0], To: args[1]})
 	}, showDone)
 }

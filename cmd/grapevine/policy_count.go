@@ -31,11 +31,11 @@ starts anew. One line stands for equal rules of several policies, which it names
 		Args:              named("a policy", 0, 0),
 		ValidArgsFunction: complete(policyNames),
 	}, patience, func(ctx context.Context, c *api.Client, names []string) (api.RuleCounts, error) {
-		counts, err := api.CountRules(ctx, c, all)
+		counts, err := c.Policies().Counts(ctx, all)
 		if err != nil || len(names) == 0 {
 			return counts, err
 		}
-		known, err := c.Policies(ctx)
+		known, err := c.Policies().List(ctx)
 		if err != nil {
 			return counts, err
 		}

@@ -24,7 +24,7 @@ it is known by a name that may get others, write a name in its place (docs/use/p
 		Args:              named("a network", 1, 1),
 		ValidArgsFunction: complete(networkNames),
 	}, patience, func(ctx context.Context, c *api.Client, names []string) (api.Learned, error) {
-		return c.Learn(ctx, names[0])
+		return c.Policies().Learn(ctx, names[0])
 	}, func(w io.Writer, l api.Learned) error {
 		_, err := io.WriteString(w, l.Text)
 		return err

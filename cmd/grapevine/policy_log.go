@@ -29,7 +29,7 @@ remembered, until the agent ends.`,
   grapevine policy log -o json | jq '.connections[] | select(.allowed | not) | .to'`,
 		Args: noNames,
 	}, patience, func(ctx context.Context, c *api.Client, _ []string) (api.PolicyLog, error) {
-		return api.PolicyLogSince(ctx, c, 0)
+		return c.Policies().Log(ctx, 0)
 	}, func(w io.Writer, l api.PolicyLog) error {
 		if err := showLogged(w, l); err != nil {
 			return err
@@ -90,7 +90,7 @@ func followLog(ctx context.Context, client *api.Client, w io.Writer) error {
 	var last uint64
 	for {
 		asked, cancel := context.WithTimeout(ctx, patience)
-		l, err := api.PolicyLogSince(asked, client, last)
+		l, err := client.Policies().Log(asked, last)
 		cancel()
 		switch {
 		case ctx.Err() != nil:

@@ -42,7 +42,7 @@ func signAll(ctx context.Context, c *api.Client, file string, list []api.SignedP
 	for _, p := range list {
 		ask.Policies = append(ask.Policies, sign.ID(p))
 	}
-	known, err := api.AskSigning(ctx, c, ask)
+	known, err := c.Policies().Signing(ctx, ask)
 	if err != nil {
 		return api.Done{}, err
 	}
@@ -55,7 +55,7 @@ func signAll(ctx context.Context, c *api.Client, file string, list []api.SignedP
 	if err != nil {
 		return api.Done{}, err
 	}
-	return api.ApplySigned(ctx, c, api.SignedRequest{Policies: signed})
+	return c.Policies().ApplySigned(ctx, api.SignedRequest{Policies: signed})
 }
 
 // publicKey is the public half of a key: beside its file, or of that file itself.

@@ -53,7 +53,7 @@ or with --watch: what is enforced stays as it is.`,
 		if err != nil {
 			return api.Trial{}, err
 		}
-		return c.Try(ctx, api.ApplyRequest{Text: text})
+		return c.Policies().Try(ctx, api.ApplyRequest{Text: text})
 	}, showTrial)
 	c.Flags().StringVarP(&file, "filename", "f", "", "the file; - is the standard input")
 	return watched(c)
@@ -61,7 +61,7 @@ or with --watch: what is enforced stays as it is.`,
 
 // triedPolicies are those that are only tried.
 func triedPolicies(ctx context.Context, c *api.Client) ([]api.Policy, error) {
-	all, err := c.Policies(ctx)
+	all, err := c.Policies().List(ctx)
 	return slices.DeleteFunc(all.Policies, func(p api.Policy) bool { return p.Mode != api.ModeTry }), err
 }
 

@@ -26,7 +26,7 @@ nothing is in the way of the packets, and a replica sees its client's address. d
   grapevine service show web
   grapevine service expose web 443:80
   grapevine service remove web`,
-	}, patience, list((*api.Client).Services), showServices)
+	}, patience, list(of((*api.Client).Services, api.ServiceCalls.List)), showServices)
 	c.AddCommand(newServiceCreate(), newServiceList(), newServiceShow(), newServiceExpose(), newServiceUnexpose(), newServiceRemove())
 	return c
 }
@@ -55,7 +55,7 @@ containers on the network that have that name, as a container, a Compose service
 			}
 			r.Labels[k] = v
 		}
-		return c.CreateService(ctx, r)
+		return c.Services().Create(ctx, r)
 	}, showDone)
 	f := c.Flags()
 	f.StringVar(&r.Network, "network", "", "the network that it is on")
@@ -73,7 +73,7 @@ func newServiceList() *cobra.Command {
 		Example: `  grapevine service list
   grapevine service list -o json | jq -r '.[] | select(.replicas == []) | .name'`,
 		Args: noNames,
-	}, patience, list((*api.Client).Services), showServices)
+	}, patience, list(of((*api.Client).Services, api.ServiceCalls.List)), showServices)
 }
 
 func showServices(w io.Writer, all []api.Service) error {
@@ -108,7 +108,7 @@ func newServiceShow() *cobra.Command {
 		Args:              named("a service", 1, 0),
 		ValidArgsFunction: complete(serviceNames),
 	}, patience, func(ctx context.Context, c *api.Client, names []string) ([]api.Service, error) {
-		all, err := c.Services(ctx)
+		all, err := c.Services().List(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -118,7 +118,7 @@ func newServiceShow() *cobra.Command {
 }
 
 func serviceNames(ctx context.Context, c *api.Client) (map[string]string, error) {
-	all, err := c.Services(ctx)
+	all, err := c.Services().List(ctx)
 	names := map[string]string{}
 	for _, s := range all {
 		names[s.String()] = addrTexts(s)
@@ -176,6 +176,6 @@ are the containers that they were, and have their own names.`,
 		Args:              named("a service", 1, 1),
 		ValidArgsFunction: complete(serviceNames),
 	}, patience, func(ctx context.Context, c *api.Client, names []string) (api.Done, error) {
-		return c.RemoveService(ctx, api.RemoveServiceRequest{Name: names[0]})
+		return c.Services().Remove(ctx, api.RemoveServiceRequest{Name: names[0]})
 	}, showDone)
 }

@@ -110,7 +110,7 @@ func traceOf(ctx context.Context, c *api.Client, from, to string, dry bool) (t t
 		return t, err
 	}
 	r := api.TraceRequest{From: e.From, To: e.To, Proto: e.Proto, Port: e.Port, Dry: dry}
-	l, err := api.AskLead(ctx, c, r)
+	l, err := c.Lead(ctx, r)
 	var answered *api.Error
 	switch {
 	case errors.As(err, &answered) && (answered.Status == http.StatusNotFound || answered.Status == http.StatusForbidden):
@@ -131,7 +131,7 @@ func traceOf(ctx context.Context, c *api.Client, from, to string, dry bool) (t t
 
 // traceWay asks for one way, which nothing leads elsewhere.
 func traceWay(ctx context.Context, c *api.Client, r api.TraceRequest) (t traced, err error) {
-	if t.Explanation, err = c.Explain(ctx, api.ExplainRequest{From: r.From, To: r.To, Proto: r.Proto, Port: r.Port}); err != nil {
+	if t.Explanation, err = c.Policies().Explain(ctx, api.ExplainRequest{From: r.From, To: r.To, Proto: r.Proto, Port: r.Port}); err != nil {
 		return t, err
 	}
 	would, wouldErr := c.Trace(ctx, r)

@@ -112,10 +112,10 @@ func questions(c *api.Client) map[string]ui.Ask {
 			return s, nil
 		},
 		"ring":     asked(c.Ring),
-		"policies": asked(c.Policies),
-		"services": asked(c.Services),
-		"clients":  asked(c.NetworkClients),
-		"egresses": asked(c.Egresses),
+		"policies": asked(c.Policies().List),
+		"services": asked(c.Services().List),
+		"clients":  asked(c.NetworkClients().List),
+		"egresses": asked(c.Egresses().List),
 		"doctor":   asked(c.Doctor),
 		"kinds":    asked(func(context.Context) ([]api.Kind, error) { return api.Kinds, nil }),
 		"drops": func(ctx context.Context, _ url.Values) (any, error) {

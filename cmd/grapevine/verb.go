@@ -73,6 +73,11 @@ func list[T any](method func(*api.Client, context.Context) (T, error)) func(cont
 	return func(ctx context.Context, c *api.Client, _ []string) (T, error) { return method(c, ctx) }
 }
 
+// of is a method of one room of the client's, for list.
+func of[R, T any](room func(*api.Client) R, method func(R, context.Context) (T, error)) func(*api.Client, context.Context) (T, error) {
+	return func(c *api.Client, ctx context.Context) (T, error) { return method(room(c), ctx) }
+}
+
 // table aligns rows under a header; cells are separated by tabs.
 func table(w io.Writer, header string, rows func(row func(format string, cells ...any))) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)

@@ -23,6 +23,18 @@ var unknownRegisters = func() (u [64]byte) {
 	return u
 }()
 
+// lose makes nothing known of a value that is loaded, of that length at most, into the register that an attribute says.
+func (r *registers) lose(attrs []byte, dreg, length int) {
+	from := at(be(nft.Attribute(attrs, dreg)))
+	if from < 0 {
+		r.forget()
+		return
+	}
+	to := min(from+length, len(r.v))
+	copy(r.v[from:to], make([]byte, to-from))
+	copy(r.u[from:to], unknownRegisters[from:to])
+}
+
 // at is where a register begins (nft_parse_register); -1: it is none of data.
 func at(register uint32) int {
 	switch {
@@ -178,7 +190,8 @@ func (w *way) step(e nft.Step) (answer, error) {
 		if nft.Attribute(e.Attrs, exthdrSource) != nil && e.Name == "exthdr" {
 			return maybe, errors.New("changes")
 		}
-		w.reg.forget()
+		to := loaders[e.Name]
+		w.reg.lose(e.Attrs, to.register, to.length)
 		return maybe, nil
 	case "objref":
 		if be(nft.Attribute(e.Attrs, unix.NFTA_OBJREF_IMM_TYPE)) == objectCounter {
@@ -199,6 +212,21 @@ var actions = map[string]string{
 	"notrack": "hides from conntrack", "dup": "copies", "fwd": "forwards", "flow_offload": "offloads",
 }
 
+// loaders say into which register, by the number of the attribute, expressions load something, and how long that is at most
+// (linux/netfilter/nf_tables.h, the *_DREG of each; nft_parse_register_store of net/netfilter/nft_*.c).
+var loaders = map[string]struct{ register, length int }{
+	"numgen": {1, ofNumber}, "hash": {2, ofNumber}, "tunnel": {2, ofNumber},
+	"rt": {1, ofName}, "fib": {1, ofName}, "socket": {2, ofName}, "osf": {1, ofName}, "xfrm": {1, ofName},
+	"exthdr": {1, ofAll}, "byteorder": {2, ofAll},
+}
+
+// Lengths of what is loaded: a number, an address or a name, or what may be all that there is room for.
+const (
+	ofNumber = 4
+	ofName   = 16
+	ofAll    = len(registers{}.v)
+)
+
 // Numbers that package unix does not have (linux/netfilter/nf_tables.h).
 const (
 	payloadSource = 5 // NFTA_PAYLOAD_SREG
@@ -209,7 +237,7 @@ const (
 // load stores a value.
 func (w *way) load(attrs []byte, dreg int, b bits) (answer, error) {
 	if b.v == nil {
-		w.reg.forget()
+		w.reg.lose(attrs, dreg, ofAll)
 		return maybe, nil // it may not be there, which ends the rule
 	}
 	w.reg.set(be(nft.Attribute(attrs, dreg)), b)

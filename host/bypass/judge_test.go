@@ -1,6 +1,7 @@
 package bypass
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -66,6 +67,17 @@ func read(t testing.TB) *nft.Ruleset {
 		t.Fatal(err)
 	}
 	return rules
+}
+
+// exposed are the rules that lead an exposed port of UDP (service/expose/hold), in the words of nft(8).
+func exposed(port int) string {
+	return fmt.Sprintf(`table inet exposed {
+	set here4 { type ipv4_addr; elements = { 10.9.0.1, 10.9.0.2 }; }
+	chain arrives { type nat hook prerouting priority -90
+	iifname != "gv0" meta nfproto ipv4 ip daddr @here4 dnat ip to meta l4proto . th dport . numgen random mod 60 map { tcp . 4789 . 0 : 10.128.0.2 . 80, udp . %[1]d . 0 : 10.128.0.2 . 53, udp . %[1]d . 1 : 10.128.0.3 . 53 }; }
+	chain begins { type nat hook output priority -90
+	meta nfproto ipv4 ip daddr @here4 dnat ip to meta l4proto . th dport . numgen random mod 60 map { tcp . 4789 . 0 : 10.128.0.2 . 80, udp . %[1]d . 0 : 10.128.0.2 . 53, udp . %[1]d . 1 : 10.128.0.3 . 53 }; }
+}`, port)
 }
 
 // lines ends lines where nft(8) wants them to.
@@ -153,6 +165,14 @@ func TestJudge(t *testing.T) {
 		{name: "nft reads what is known", nft: "table ip f { chain o { type filter hook output priority 0; ip frag-off & 0x1fff != 0 drop; ip ttl < 5 drop; udp checksum != 0 drop; ip version != 4 drop; @th,64,8 != 8 drop; } }"},
 		{name: "nft asks who called whom", nft: "table inet f { chain p { type filter hook postrouting priority 150; ct original ip saddr 10.128.0.0/16 drop; ct original ip6 saddr fd00::/8 drop; ct original ip daddr 10.9.1.4 counter; ct status snat drop; } }"},
 		{name: "nft asks who called whom, and means a peer", nft: "table inet f { chain p { type filter hook postrouting priority 150; ct original ip saddr 10.9.1.3 drop; } }", want: "drops what may be sent VXLAN packets of or for 10.9.1.3"},
+		{name: "exposed ports", nft: exposed(53)},
+		{name: "exposed ports, VXLAN's among them", nft: exposed(4789), want: "of chain arrives of table exposed translates"},
+		{name: "balanced by chance, among others' ports", nft: "table ip f { chain p { type nat hook prerouting priority -100; udp dport 5000-5100 dnat to numgen random mod 2 map { 0 : 10.7.0.1, 1 : 10.7.0.2 }; numgen inc mod 2 == 1 tcp dport 80 dnat to 10.7.0.1; } }"},
+		{name: "balanced by chance", nft: "table ip f { chain p { type nat hook prerouting priority -100; udp dport 4700-4800 dnat to numgen random mod 2 map { 0 : 10.7.0.1, 1 : 10.7.0.2 }; } }", want: "of chain p of table f translates"},
+		{name: "balanced by who asks", nft: "table ip f { chain p { type nat hook prerouting priority -100; dnat to ip daddr . udp dport . jhash ip saddr mod 2 map { 10.9.0.1 . 53 . 0 : 10.7.0.1, 10.9.0.2 . 4789 . 1 : 10.7.0.2 }; } }"},
+		{name: "balanced by who asks VXLAN", nft: "table ip f { chain p { type nat hook prerouting priority -100; dnat to ip daddr . udp dport . jhash ip saddr mod 2 map { 10.9.0.1 . 53 . 0 : 10.7.0.1, 10.9.0.1 . 4789 . 1 : 10.7.0.2 }; } }", want: "of chain p of table f translates what may be"},
+		{name: "routes and marks beside a port", nft: "table inet f { chain p { type filter hook prerouting priority -150; meta mark . udp dport { 0x1 . 4789, 0x0 . 53 } drop; udp dport . fib saddr . iif oif { 53 . 0, 123 . 2 } drop; udp dport . ct mark { 53 . 1 } drop; udp dport . meta cpu { 53 . 0 } drop; udp dport . rt classid { 53 . 0 } drop; udp dport . ip option lsrr ptr { 53 . 0 } drop; udp dport . socket mark { 53 . 1 } drop; udp dport . ether saddr { 53 . 02:00:00:00:00:01 } drop; } }"},
+		{name: "where it comes from, and its port", nft: "table inet f { chain p { type filter hook prerouting priority -150; udp dport . fib saddr . iif oif { 53 . 0, 4789 . 2 } drop; } }", want: "drops what may be received"},
 		{name: "nft netdev", nft: "table netdev f { chain i { type filter hook ingress device eth0 priority 0; } }", want: "is at the interface eth0"},
 		{name: "nft netdev elsewhere", nft: "table netdev f { chain i { type filter hook ingress device docker0 priority 0; policy drop; } }"},
 		{name: "nft netdev, leaving", nft: "table netdev f { chain o { type filter hook egress device eth0 priority 0; } }", want: "is at the interface eth0"},

@@ -31,7 +31,7 @@ func (w *way) lookup(e nft.Step) (answer, error) {
 	}
 	_, is := find(set, key)
 	if nft.Attribute(e.Attrs, unix.NFTA_LOOKUP_DREG) != nil {
-		w.reg.forget()
+		w.reg.lose(e.Attrs, unix.NFTA_LOOKUP_DREG, ofAll)
 	}
 	if be(nft.Attribute(e.Attrs, unix.NFTA_LOOKUP_FLAGS))&1 != 0 { // NFT_LOOKUP_F_INV
 		is = is.not()

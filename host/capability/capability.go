@@ -33,7 +33,7 @@ var Needed = []Capability{
 	{"CAP_NET_BIND_SERVICE", unix.CAP_NET_BIND_SERVICE, never, "holds published ports below 1024 (Docker gives it to every plugin)"},
 	{"CAP_SYS_ADMIN", unix.CAP_SYS_ADMIN, inUserspace, "loads the tc programs (`CAP_BPF` on newer kernels alone), enters containers' network namespaces, makes `/proc/sys/net` writable in the plugin"},
 	{"CAP_SYS_MODULE", unix.CAP_SYS_MODULE, never, "loads `openvswitch`, and `vxlan`, `geneve` or `ip_gre`, where they are not yet"},
-	{"CAP_SYS_PTRACE", unix.CAP_SYS_PTRACE, never, "gives the packet sockets of Open vSwitch more room (`pidfd_getfd`), which is worth a third of the userspace datapath's throughput; names the process that has a port that is asked for; each only of processes that may do more than the agent, as a host's own Open vSwitch, or that Yama guards"},
+	{"CAP_SYS_PTRACE", unix.CAP_SYS_PTRACE, never, "needed for two things, each only of processes that may do more than the agent (as a host's own Open vSwitch) or that Yama guards. It gives Open vSwitch's packet sockets more room (`pidfd_getfd`), which is worth a third of the userspace datapath's throughput. And it names the process that has a port that is asked for"},
 }
 
 // Set is a set of capabilities, a bit each.

@@ -43,6 +43,9 @@ func Limit(name, sandbox string, limits Limits) error {
 		return fmt.Errorf("limit what comes by %s: %w", name, err)
 	}
 	defer done()
+	if err := fewQdiscs(sandbox); err != nil {
+		return fmt.Errorf("limit what comes by %s: %w", name, err)
+	}
 	if err := shape(h, peer, limits.Egress, limits.Lag); err != nil {
 		return fmt.Errorf("limit what comes by %s: %w", name, err)
 	}
@@ -172,16 +175,16 @@ func peerIn(host *netlink.LinkAttrs, sandbox string) (h *netlink.Handle, peer ne
 			return nil, nil, nil, fmt.Errorf("find this network namespace from the sandbox: %w", err)
 		}
 	}
-	all, err := Dump(h.LinkList)
-	if err != nil {
-		done()
-		return nil, nil, nil, fmt.Errorf("list interfaces: %w", err)
-	}
-	for _, l := range all {
-		if a := l.Attrs(); l.Type() == "veth" && a.ParentIndex == host.Index && a.Index == host.ParentIndex && a.NetNsID == here {
-			return h, l, done, nil
+	// It alone is asked for: a container may have made any number of interfaces.
+	peer, err = h.LinkByIndex(host.ParentIndex)
+	if err == nil {
+		if a := peer.Attrs(); peer.Type() == "veth" && a.ParentIndex == host.Index && a.NetNsID == here {
+			return h, peer, done, nil
 		}
 	}
 	done()
+	if err != nil && !errors.As(err, &netlink.LinkNotFoundError{}) {
+		return nil, nil, nil, fmt.Errorf("look for its peer in the sandbox: %w", err)
+	}
 	return nil, nil, nil, errors.New("its peer is not in the sandbox")
 }

@@ -47,11 +47,18 @@ func routesIn(ns string, vias []Via) error {
 	for _, v := range vias {
 		missing[v] = true
 	}
-	old, err := Dump(func() ([]netlink.Route, error) {
-		return h.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: viaProtocol}, netlink.RT_FILTER_PROTOCOL)
+	old, err := Dump(func() (list []netlink.Route, err error) {
+		err = h.RouteListFilteredIter(netlink.FAMILY_ALL, &netlink.Route{Protocol: viaProtocol}, netlink.RT_FILTER_PROTOCOL, func(r netlink.Route) bool {
+			list = append(list, r)
+			return len(list) <= muchInside
+		})
+		return list, err
 	})
 	if err != nil {
 		return err
+	}
+	if len(old) > muchInside {
+		return fmt.Errorf("routes of protocol %d, which is the agent's: %w", viaProtocol, errMuch)
 	}
 	var errs []error
 	for _, r := range old {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/grapevine-net/grapevine/host/conntrack"
 )
 
 // protocols that have no end of a connection that conntrack sees for sure: what it
@@ -27,7 +29,7 @@ func forget(added, removed []Published) error {
 		return err
 	}
 	for family := range families4and6(append(f.added, f.removed...)) {
-		_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, f)
+		err := conntrack.Forget(family, f)
 		if err != nil && !errors.Is(err, unix.EPROTONOSUPPORT) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return err
 		}

@@ -10,6 +10,8 @@ import (
 	"github.com/coreos/go-iptables/iptables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/grapevine-net/grapevine/host/conntrack"
 )
 
 // servedRules come before all others: what is served leaves by its address, whether this host has it now or not.
@@ -128,7 +130,7 @@ func endAll(subnets []netip.Prefix, which netlink.CustomConntrackFilter) error {
 		if !slices.ContainsFunc(subnets, func(p netip.Prefix) bool { return p.Addr().Is4() == (family == unix.AF_INET) }) {
 			continue
 		}
-		_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, which)
+		err := conntrack.Forget(family, which)
 		if err != nil && !errors.Is(err, unix.EPROTONOSUPPORT) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, netlink.ErrDumpInterrupted) {
 			errs = append(errs, fmt.Errorf("have connections that leave by another address end: %w", err))
 		}

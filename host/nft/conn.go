@@ -24,6 +24,9 @@ type Conn struct {
 	fd    int
 	close sync.Once
 	buf   []byte // of receive
+	// most is how much a dump may tell; 0: as much as there is. polite: a batch first waits for others'.
+	most   int
+	polite bool
 }
 
 // Dial opens a Conn in the calling thread's namespace.
@@ -41,6 +44,35 @@ func Dial() (*Conn, error) {
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 8<<20)
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20)
 	return &Conn{fd: fd}, nil
+}
+
+// DialInside opens a Conn in the calling thread's namespace, which somebody else may administer, such as a container. What it
+// reads there at a time is bounded: ErrMuch says that there is more. And its batches wait (Wait) until they may be done.
+func DialInside() (*Conn, error) {
+	c, err := Dial()
+	if err == nil {
+		c.most, c.polite = muchInside, true
+	}
+	return c, err
+}
+
+// muchInside is how much is read of one kind of thing in a namespace that somebody else may administer, bytes: that many have
+// some tens of thousands of addresses.
+const muchInside = 4 << 20
+
+// ErrMuch says that there is more than is read in a namespace that somebody else may administer.
+var ErrMuch = errors.New("there is more of it than the agent reads in a container")
+
+// Wait returns when nobody changes the rules of the calling thread's namespace. A batch that is sent meanwhile keeps all others on
+// the host waiting, in whichever namespace: the kernel holds the lock of them all (nfnl_lock) while it waits for that of the namespace
+// (nf_tables_valid_genid). A socket that is closed waits for that one alone (nft_rcv_nl_event, Linux 5.12).
+func Wait() error {
+	fd, err := open()
+	if err != nil {
+		return err
+	}
+	err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}) // without a number it is nobody's
+	return errors.Join(err, unix.Close(fd))
 }
 
 func open() (int, error) {
@@ -82,6 +114,11 @@ func (c *Conn) do(batch []byte, messages [][]byte) error {
 		acknowledge(batch[last:], true)
 	}
 	batch = append(batch, mark(unix.NFNL_MSG_BATCH_END)...)
+	if c.polite {
+		if err := Wait(); err != nil {
+			return err
+		}
+	}
 	if err := unix.Sendto(c.fd, batch, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil || len(messages) == 0 {
 		return err
 	}
@@ -276,11 +313,17 @@ func (c *Conn) dump(req []byte) (rules [][]byte, err error) {
 	if err := unix.Sendto(c.fd, req, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return nil, err
 	}
-	changed := false
+	changed, read := false, 0
 	for {
 		messages, err := c.receive()
 		if err != nil {
 			return nil, err
+		}
+		for _, m := range messages {
+			read += len(m)
+		}
+		if c.most > 0 && read > c.most {
+			return nil, errors.Join(ErrMuch, c.anew())
 		}
 		for _, m := range messages {
 			changed = changed || binary.NativeEndian.Uint16(m[6:])&unix.NLM_F_DUMP_INTR != 0
@@ -297,6 +340,17 @@ func (c *Conn) dump(req []byte) (rules [][]byte, err error) {
 			rules = append(rules, bytes.Clone(m[unix.NLMSG_HDRLEN+4:]))
 		}
 	}
+}
+
+// anew puts another socket in the place of one that would go on telling. c.mu is held.
+func (c *Conn) anew() error {
+	other, err := Dial()
+	if err != nil {
+		return err
+	}
+	old := c.fd
+	c.fd = other.fd
+	return unix.Close(old)
 }
 
 // attribute returns the value of a netlink attribute, nil if it is not there.

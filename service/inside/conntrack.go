@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/grapevine-net/grapevine/host/conntrack"
 	"github.com/grapevine-net/grapevine/service"
 )
 
@@ -44,7 +45,7 @@ func forget(about func(service.Front) bool, to service.Table) error {
 	}
 	var errs []error
 	for _, f := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
-		_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, f, stale{about, to})
+		err := conntrack.Forget(f, stale{about, to})
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

@@ -2,6 +2,7 @@ package inside
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -53,6 +54,15 @@ const (
 	// trust is for how long rules are taken for what they were: who may administer a container's network can change
 	// them. They are looked at when some were not for twice as long, and then all that were not for as long.
 	trust = 4 * time.Second
+	// patience is how long others wait for the one that is being written: who may administer a container's network can load
+	// so many rules there at once that the kernel lets nobody else in for half a minute.
+	patience = time.Second
+	// worry is after how long status names one.
+	worry = 3 * time.Second
+	// wary is for how long a sandbox that took longer than that waits for others of its kind only.
+	wary = time.Minute
+	// places are so many sandboxes that are written at a time, and slowPlaces are of those that took long.
+	places, slowPlaces = 4, 2
 )
 
 // Room keeps the rules in the sandboxes of this host's containers. Use New.
@@ -61,8 +71,12 @@ type Room struct {
 	begun  time.Time
 	settle time.Duration
 	trust  time.Duration
-	wake   chan struct{} // capacity 1
-	wait   sync.WaitGroup
+	// patience is that of others with a sandbox that is slow, worry is after how long status names it.
+	patience, worry time.Duration
+	wake            chan struct{} // capacity 1
+	wait            sync.WaitGroup
+	// quick and slow are where a sandbox waits for a place.
+	quick, slow chan struct{}
 
 	mu        sync.Mutex
 	run       context.Context // nil: Run was not called yet, or is over
@@ -79,6 +93,10 @@ type sandbox struct {
 	failed    string             // why its rules are not as they should be
 	live      context.Context    // until its last endpoint is gone; nil before Run
 	end       context.CancelFunc // of live
+	seen      bool               // somebody sees to it
+	again     bool               // ... and has to once more
+	begun     time.Time          // when the writing began that goes on; zero: none does
+	slow      time.Time          // until then it is one that took long
 
 	work sync.Mutex // covers what follows, and the rules
 	// known: the rules are what the book said at a mark for the endpoints of, with so many fronts, of such sizes.
@@ -96,7 +114,10 @@ type sandbox struct {
 
 // New returns a Room. Nothing is done before Run.
 func New(cfg Config) *Room {
-	return &Room{cfg: cfg, begun: time.Now(), settle: settling, trust: trust, wake: make(chan struct{}, 1), book: service.NewBook(), sandboxes: map[string]*sandbox{}}
+	return &Room{
+		cfg: cfg, begun: time.Now(), settle: settling, trust: trust, patience: patience, worry: worry, wake: make(chan struct{}, 1),
+		quick: make(chan struct{}, places), slow: make(chan struct{}, slowPlaces), book: service.NewBook(), sandboxes: map[string]*sandbox{},
+	}
 }
 
 // Attach has a container's connections led where they should go. key is the file of its network namespace, which may
@@ -138,7 +159,7 @@ func (r *Room) bring(s *sandbox) {
 	r.wait.Go(func() {
 		ns, err := netns.Wait(live, s.key)
 		if err == nil {
-			r.refresh(s, ns)
+			r.refresh(s, ns, true)
 			_ = ns.Close()
 		}
 		r.mu.Lock()
@@ -197,7 +218,10 @@ func (r *Room) Failed() map[string]string {
 	failed := map[string]string{}
 	for _, s := range r.sandboxes {
 		for _, e := range s.endpoints {
-			if s.failed != "" {
+			switch takes := time.Since(s.begun); {
+			case !s.begun.IsZero() && takes > r.worry:
+				failed[e] = fmt.Sprintf("its network namespace lets nobody change rules for %s (somebody loads many rules there)", takes.Round(time.Second))
+			case s.failed != "":
 				failed[e] = s.failed
 			}
 		}
@@ -233,7 +257,12 @@ func (r *Room) Run(ctx context.Context) error {
 	r.mu.Lock()
 	r.run = nil
 	r.mu.Unlock()
-	r.wait.Wait()
+	ended := make(chan struct{})
+	go func() { defer close(ended); r.wait.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(r.patience): // what the kernel lets nobody into is left to itself
+	}
 	return nil
 }
 
@@ -277,7 +306,9 @@ func sleep(ctx context.Context, d time.Duration) {
 // it failed at all.
 func (r *Room) owes(unseen time.Duration) bool {
 	return slices.ContainsFunc(r.all(), func(s *sandbox) bool {
-		s.work.Lock()
+		if !s.work.TryLock() { // it is being seen to
+			return false
+		}
 		defer s.work.Unlock()
 		switch {
 		case unseen == 0:
@@ -307,8 +338,61 @@ func (r *Room) pass(ctx context.Context) {
 	r.mu.Unlock()
 	for _, s := range r.all() {
 		if ctx.Err() == nil {
-			r.look(s)
+			r.see(s)
 		}
+	}
+}
+
+// see has somebody see to a sandbox, once more if somebody does so already. It waits for nobody: one sandbox does not
+// keep the others from what they are to get.
+func (r *Room) see(s *sandbox) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.seen || r.run == nil || r.run.Err() != nil {
+		s.again = s.seen
+		return
+	}
+	s.seen = true
+	r.wait.Go(func() {
+		for on := true; on; {
+			r.look(s)
+			r.mu.Lock()
+			on = s.again && r.run != nil && r.run.Err() == nil
+			s.seen, s.again = on, false
+			r.mu.Unlock()
+		}
+	})
+}
+
+// place waits until a sandbox may be written, and notes that it is. It is its own until leave is called, or for as long as others are patient:
+// who takes longer waits among others of that kind the next time.
+func (r *Room) place(s *sandbox, hurry bool) (leave func()) {
+	r.mu.Lock()
+	at := r.quick
+	if time.Now().Before(s.slow) {
+		at = r.slow
+	}
+	r.mu.Unlock()
+	give := func() {}
+	if !hurry {
+		at <- struct{}{}
+		give = sync.OnceFunc(func() { <-at })
+	}
+	r.mu.Lock()
+	s.begun = time.Now()
+	r.mu.Unlock()
+	late := time.AfterFunc(r.patience, func() {
+		give()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		s.slow = time.Now().Add(wary)
+	})
+	return func() {
+		late.Stop()
+		give()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		s.begun = time.Time{}
 	}
 }
 
@@ -319,7 +403,7 @@ func (r *Room) look(s *sandbox) {
 		return
 	}
 	defer ns.Close()
-	r.refresh(s, ns)
+	r.refresh(s, ns, false)
 }
 
 // change is what has become other for a sandbox since its rules were known.
@@ -332,8 +416,8 @@ type change struct {
 
 func (c change) none() bool { return c.known && len(c.from) == 0 && len(c.to) == 0 }
 
-// refresh makes a sandbox's rules as they should be.
-func (r *Room) refresh(s *sandbox, ns *os.File) {
+// refresh makes a sandbox's rules as they should be. hurry: its container waits for them, and others need not be waited for.
+func (r *Room) refresh(s *sandbox, ns *os.File, hurry bool) {
 	s.work.Lock()
 	defer s.work.Unlock()
 	r.mu.Lock()
@@ -352,10 +436,13 @@ func (r *Room) refresh(s *sandbox, ns *os.File) {
 	if time.Now().Before(s.retry) {
 		return
 	}
+	leave := r.place(s, hurry)
 	err := netns.Do(ns, func() error { return r.change(s, c) })
+	leave()
 	s.retry = time.Time{}
 	if err != nil {
 		s.known, s.retry = false, time.Now().Add(again)
+		defer r.poke() // Run is to look at retry
 		r.cfg.Log.Debug("connections to services are not led as they should be", "sandbox", s.key, "error", err)
 	}
 	r.mu.Lock()
@@ -367,7 +454,7 @@ func (r *Room) refresh(s *sandbox, ns *os.File) {
 
 // change makes the rules of the calling thread's namespace as they should be. s.work is held.
 func (r *Room) change(s *sandbox, c change) error {
-	conn, err := nft.Dial()
+	conn, err := nft.DialInside()
 	if err != nil {
 		return err
 	}
@@ -425,7 +512,7 @@ func (r *Room) anew(conn *nft.Conn, s *sandbox, c *change) (fronts int, err erro
 		return 0, nil
 	}
 	was, err := led(conn, nft.Table{Name: tableName, Family: nft.Inet})
-	if err == nil {
+	if err == nil || errors.Is(err, nft.ErrMuch) { // no agent had so many: they go with the rest
 		batch, has := whole(want)
 		err, s.sizes = conn.Do(batch), has
 	}

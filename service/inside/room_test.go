@@ -3,11 +3,14 @@ package inside
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -234,9 +237,11 @@ func (w *town) eventually(what string, is func() bool) {
 }
 
 // rules are the table's, in nft's words.
-func (w *town) rules() string {
+func (w *town) rules() string { return rulesOf(w.client) }
+
+func rulesOf(ns *linktest.NS) string {
 	var out []byte
-	w.client.Do(func() { out, _ = exec.Command("nft", "list", "ruleset").CombinedOutput() })
+	ns.Do(func() { out, _ = exec.Command("nft", "list", "ruleset").CombinedOutput() })
 	return string(out)
 }
 
@@ -440,5 +445,121 @@ func TestRestart(t *testing.T) {
 	w.eventually("a container that has left the network has no rules", func() bool { return !strings.Contains(w.rules(), tableName) })
 	if told := w.next.told(); told[len(told)-1] != "-client" {
 		t.Errorf("told %v", told)
+	}
+}
+
+// TestSlowSandbox: who may administer a container's network can keep the agent out of it for as long as the kernel takes for
+// what is loaded there. Others' connections follow their replicas meanwhile, and it is said whose do not.
+func TestSlowSandbox(t *testing.T) {
+	w := newTown(t)
+	w.room.worry = 300 * time.Millisecond
+	noisy := linktest.New(t)
+	w.put(web, cluster.Endpoint{ID: "noisy", Network: "blue", Host: self, Name: "noisy", Addrs: []netip.Addr{netip.MustParseAddr("10.1.0.3")}})
+	w.attached()
+	w.room.Attach("noisy", noisy.Key())
+	w.eventually("it has rules", func() bool { return strings.Contains(rulesOf(noisy), tableName) })
+	for many := 20000; ; many += 10000 {
+		load := heavy(t, many)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			noisy.Do(func() {
+				if out, err := exec.Command("nft", "-f", load).CombinedOutput(); err != nil {
+					t.Errorf("load rules: %v: %s", err, out)
+				}
+			})
+		}()
+		over := func() bool {
+			select {
+			case <-ended:
+				return true
+			default:
+				return false
+			}
+		}
+		changes, named := 0, false
+		for there := false; !over(); there = !there {
+			if there {
+				w.put(two)
+			} else {
+				w.del(two)
+			}
+			for !over() && strings.Contains(w.rules(), "10.1.0.12") != there {
+				time.Sleep(5 * time.Millisecond)
+			}
+			if !over() {
+				changes++
+			}
+			_, is := w.room.Failed()["noisy"]
+			named = named || is && !over()
+			if _, is := w.room.Failed()["client"]; is {
+				t.Errorf("the client is named: %v", w.room.Failed())
+			}
+		}
+		t.Logf("%d elements: %d changes meanwhile, named: %v", many, changes, named)
+		if named && changes > 5 {
+			break
+		}
+		if many >= 60000 {
+			t.Fatalf("while rules were loaded in one sandbox, another one got %d changes (named: %v)", changes, named)
+		}
+	}
+	w.eventually("nobody is named any more", func() bool { return len(w.room.Failed()) == 0 })
+}
+
+// heavy is a file for nft(8) of a table that the kernel takes long for: ranges of several fields.
+func heavy(t *testing.T, many int) string {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("table ip heavy { set s { type ipv4_addr . inet_service . ipv4_addr; flags interval; elements = {\n")
+	for i := range many {
+		x, y := i>>8&255, i&255
+		fmt.Fprintf(&b, "10.%d.%d.1-10.%d.%d.200 . %d-%d . 10.%d.%d.3-10.%d.%d.77,\n", x, y, x, y, i%60000+1, i%60000+9, y, x, y, x)
+	}
+	b.WriteString("}\n}\n}\n")
+	file := t.TempDir() + "/rules"
+	if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestManyInside: what a container with its own network's rules in hand has put into a set of the agent's is not read as a whole, and
+// is taken away. (Before: all of it was read, in as much memory.)
+func TestManyInside(t *testing.T) {
+	w := newTown(t)
+	w.put(web)
+	w.attached()
+	const many = 300000
+	var b strings.Builder
+	b.WriteString("add element inet " + tableName + " addresses4 {\n")
+	for i := range many {
+		fmt.Fprintf(&b, "11.%d.%d.%d,\n", i>>16&255, i>>8&255, i&255)
+	}
+	b.WriteString("}\n")
+	file := t.TempDir() + "/rules"
+	if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	w.client.Do(func() {
+		if out, err := exec.Command("nft", "-f", file).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	})
+	w.eventually("it is taken away", func() bool {
+		var out []byte
+		w.client.Do(func() {
+			out, _ = exec.Command("nft", "get", "element", "inet", tableName, "addresses4", "{ 11.0.0.1 }").CombinedOutput()
+		})
+		return strings.Contains(string(out), "No such file")
+	})
+	runtime.ReadMemStats(&after)
+	if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 24 {
+		t.Errorf("%d MB were allocated", took)
+	}
+	if n := len(w.answers("tcp", "10.1.0.9:80")); n != 2 {
+		t.Errorf("connections go to %d replicas", n)
 	}
 }

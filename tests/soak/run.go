@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/tests/belongings"
 	"github.com/grapevine-net/grapevine/tests/chaos/verdict"
 	"github.com/grapevine-net/grapevine/tests/lab"
@@ -590,13 +591,13 @@ func (i inventory) String() string {
 		h, a := i.hosts[name], i.accounts[name]
 		fmt.Fprintf(&b, "\n  %s: %d flows, %d rules, %d links, %d files, %d leases, %d claims, %d live records, %d tombstones of %d kB, state file %d kB, agent %d MB (heap %d), %d goroutines, %d descriptors, ovs-vswitchd %d MB",
 			name, len(h.Lines["flows"]), len(h.Lines["rules"]), len(h.Lines["links"]), len(h.Lines["files"]), h.Amounts["leases"],
-			a.live["claims"], sum(a.live)-a.live["claims"], a.tombstones(), a.bytes>>10, a.file>>10,
+			a.live[cluster.KindClaim], sum(a.live)-a.live[cluster.KindClaim], a.tombstones(), a.bytes>>10, a.file>>10,
 			h.Amounts["agent's MB"], h.Amounts["heap MB"], h.Amounts["goroutines"], h.Amounts["descriptors"], h.Amounts["ovs-vswitchd's MB"])
 	}
 	return b.String()
 }
 
-func sum(of map[string]int) (n int) {
+func sum[K comparable](of map[K]int) (n int) {
 	for _, v := range of {
 		n += v
 	}

@@ -24,18 +24,11 @@ import (
 // account is what a host's state file has, counted.
 type account struct {
 	// live and dead are records and tombstones by kind, and bytes what the latter take in the file.
-	live, dead map[string]int
+	live, dead map[cluster.Kind]int
 	bytes      int
 	// entries by bucket.
 	entries map[string]int
 	file    int64 // of the state file, as it is on the disk
-}
-
-var kinds = map[cluster.Kind]string{
-	cluster.KindNode: "nodes", cluster.KindNetwork: "networks", cluster.KindSubnet: "subnets",
-	cluster.KindEndpoint: "endpoints", cluster.KindUse: "uses", cluster.KindClaim: "claims",
-	cluster.KindPolicy: "policies", cluster.KindService: "services", cluster.KindAddresses: "addresses", cluster.KindRealm: "realms",
-	cluster.KindEgress: "egresses", cluster.KindEgressHolder: "egress holders", cluster.KindListen: "listens", cluster.KindTrial: "trials", cluster.KindLabelEgress: "egresses by label", cluster.KindBare: "bares", cluster.KindSignedPolicy: "signed policies", cluster.KindThrough: "throughs", cluster.KindUnfit: "unfits",
 }
 
 // tombstones is how many there are of all kinds.
@@ -95,16 +88,16 @@ func (a *account) readRecords(path string) error {
 	if err != nil {
 		return err
 	}
-	a.live, a.dead = map[string]int{}, map[string]int{}
+	a.live, a.dead = map[cluster.Kind]int{}, map[cluster.Kind]int{}
 	err = db.View(func(tx *store.Tx) error {
 		return store.NewBucket[[]byte]("replica/records").ForEach(tx, func(key string, raw []byte) error {
 			recs, err := cluster.Decode(raw)
 			for _, r := range recs {
 				if r.Deleted == 0 {
-					a.live[kinds[r.Key.Kind]]++
+					a.live[r.Key.Kind]++
 					continue
 				}
-				a.dead[kinds[r.Key.Kind]]++
+				a.dead[r.Key.Kind]++
 				a.bytes += len(key) + len(raw)
 			}
 			return err
@@ -142,8 +135,8 @@ var remembered = []string{"replica/records", "replica/graves", "ipam seen", "ipa
 // left says what a state has more than before, tombstones apart.
 func (a account) left(host string, before account) (wrong []string) {
 	for kind, n := range a.live {
-		if was := before.live[kind]; n > was && kind != "claims" { // of those: grown
-			wrong = append(wrong, fmt.Sprintf("%s: %d records of %s, and %d before", host, n, kind, was))
+		if was := before.live[kind]; n > was && kind != cluster.KindClaim { // of those: grown
+			wrong = append(wrong, fmt.Sprintf("%s: %d records of kind %s, and %d before", host, n, kind, was))
 		}
 	}
 	for bucket, n := range a.entries {

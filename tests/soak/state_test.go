@@ -3,14 +3,16 @@ package main
 import (
 	"slices"
 	"testing"
+
+	"github.com/grapevine-net/grapevine/cluster"
 )
 
 // What grows but for what is remembered for three days is said.
 func TestLeft(t *testing.T) {
-	before := account{live: map[string]int{"networks": 1, "claims": 9}, entries: map[string]int{"ipam lease": 1, "replica/graves": 4}}
-	after := account{live: map[string]int{"networks": 2, "claims": 19}, entries: map[string]int{"ipam lease": 3, "replica/graves": 400, "ipam seen": 7}}
+	before := account{live: map[cluster.Kind]int{cluster.KindNetwork: 1, cluster.KindClaim: 9}, entries: map[string]int{"ipam lease": 1, "replica/graves": 4}}
+	after := account{live: map[cluster.Kind]int{cluster.KindNetwork: 2, cluster.KindClaim: 19}, entries: map[string]int{"ipam lease": 3, "replica/graves": 400, "ipam seen": 7}}
 	want := []string{
-		"host1: 2 records of networks, and 1 before",
+		"host1: 2 records of kind network, and 1 before",
 		"host1: 3 entries of ipam lease in the state file, and 1 before",
 	}
 	if got := after.left("host1", before); !slices.Equal(got, want) {

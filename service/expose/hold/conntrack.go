@@ -1,7 +1,6 @@
 package hold
 
 import (
-	"encoding/binary"
 	"errors"
 	"net/netip"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/grapevine-net/grapevine/host/conntrack"
 	"github.com/grapevine-net/grapevine/service"
 	"github.com/grapevine-net/grapevine/service/expose"
 )
@@ -32,7 +32,7 @@ func forget(was map[front]bool, want table) error {
 	}
 	var errs []error
 	for _, f := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
-		_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, f, stale{ours, here, want.ports})
+		err := conntrack.Forget(f, stale{ours, here, want.ports})
 		if err != nil && !errors.Is(err, unix.EPROTONOSUPPORT) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, netlink.ErrDumpInterrupted) {
 			errs = append(errs, err)
 		}
@@ -91,7 +91,7 @@ type strays struct {
 
 // look sees to one of the kernel's entries, as it is in a message.
 func (s strays) look(entry []byte) {
-	at, proto := end(attribute(entry, nl.CTA_TUPLE_ORIG), nl.CTA_IP_V4_DST, nl.CTA_IP_V6_DST, nl.CTA_PROTO_DST_PORT)
+	at, proto := conntrack.To(conntrack.Begun(entry))
 	if proto != service.UDP && proto != service.TCP || !s.here[at.Addr()] {
 		return
 	}
@@ -100,57 +100,19 @@ func (s strays) look(entry []byte) {
 	if !there {
 		return
 	}
-	to, _ := end(attribute(entry, nl.CTA_TUPLE_REPLY), nl.CTA_IP_V4_SRC, nl.CTA_IP_V6_SRC, nl.CTA_PROTO_SRC_PORT)
+	to, _ := conntrack.From(conntrack.Answered(entry))
 	// With nobody to lead it to, a connection stays where it went.
 	if to.IsValid() && to != at && !slices.Contains(back.Ready, to) && !s.cluster(to.Addr()) {
 		s.found[p.Port] = to
 	}
 }
 
-// end is one of the two ends of a connection, one way, and its protocol; they are zero where the message has none.
-func end(tuple []byte, v4, v6, port uint16) (at netip.AddrPort, proto uint8) {
-	addrs, numbers := attribute(tuple, nl.CTA_TUPLE_IP), attribute(tuple, nl.CTA_TUPLE_PROTO)
-	a, is := netip.AddrFromSlice(attribute(addrs, v4))
-	if !is {
-		a, is = netip.AddrFromSlice(attribute(addrs, v6))
-	}
-	kind, n := attribute(numbers, nl.CTA_PROTO_NUM), attribute(numbers, port)
-	if !is || len(kind) != 1 || len(n) != 2 {
-		return netip.AddrPort{}, 0
-	}
-	return netip.AddrPortFrom(a.Unmap(), binary.BigEndian.Uint16(n)), kind[0]
-}
-
-// attribute is the value of the first attribute of a kind among several, nil: there is none.
-func attribute(b []byte, kind uint16) []byte {
-	const head = unix.SizeofNlAttr
-	for len(b) >= head {
-		n := int(binary.NativeEndian.Uint16(b))
-		if n < head || n > len(b) {
-			return nil
-		}
-		if binary.NativeEndian.Uint16(b[2:])&nl.NLA_TYPE_MASK == kind {
-			return b[head:n]
-		}
-		b = b[min((n+unix.NLA_ALIGNTO-1)&^(unix.NLA_ALIGNTO-1), len(b)):]
-	}
-	return nil
-}
-
-// strayed is where connections went that other programs' rules led elsewhere, by ports. The kernel may have a million
-// entries, which anybody outside can make: each is looked at as it comes, and none is kept.
+// strayed is where connections went that other programs' rules led elsewhere, by ports.
 func strayed(has table, cluster func(netip.Addr) bool) map[expose.Port]netip.AddrPort {
 	s := strays{here: map[netip.Addr]bool{}, led: has.ports, cluster: cluster, found: map[expose.Port]netip.AddrPort{}}
 	for _, a := range has.here {
 		s.here[a] = true
 	}
-	ask := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_CTNETLINK<<8|nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP)
-	ask.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC, Version: nl.NFNETLINK_V0}) // of both families
-	_ = ask.ExecuteIter(unix.NETLINK_NETFILTER, 0, func(m []byte) bool {
-		if len(m) >= nl.SizeofNfgenmsg {
-			s.look(m[nl.SizeofNfgenmsg:])
-		}
-		return true
-	}) // what cannot be read is not known
+	_ = conntrack.Each(unix.AF_UNSPEC, s.look) // what cannot be read is not known
 	return s.found
 }

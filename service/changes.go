@@ -130,8 +130,8 @@ func (b *Book) mark(endpoints []string) Mark {
 }
 
 // Since returns what has changed for a container with these endpoints since the book was at a Mark, which it returned for
-// the same ones: the fronts that differ, as they were and as they are. false: nobody knows; ask for the whole Table.
-func (b *Book) Since(m Mark, endpoints []string) (from, to Table, now Mark, known bool) {
+// the same ones and Stays: the fronts that differ, as they were and as they are. false: nobody knows; ask for the whole Table.
+func (b *Book) Since(m Mark, endpoints []string, stays Stays) (from, to Table, now Mark, known bool) {
 	networks := map[string][]string{} // to the endpoints
 	for _, id := range endpoints {
 		if e := b.endpoints[id]; e != nil {
@@ -148,11 +148,11 @@ func (b *Book) Since(m Mark, endpoints []string) (from, to Table, now Mark, know
 	for _, c := range b.log.list[m.changes-b.log.gone:] {
 		for _, id := range networks[c.network] {
 			if !seen[c.front] && c.was != nil {
-				from[c.front] = c.was.of(id)
+				from[c.front] = c.was.of(id, stays.at(c.front))
 			}
 			seen[c.front] = true
 			if delete(to, c.front); c.there {
-				to[c.front] = c.is.of(id)
+				to[c.front] = c.is.of(id, stays.at(c.front))
 			}
 		}
 	}
@@ -163,5 +163,6 @@ func (b *Book) Since(m Mark, endpoints []string) (from, to Table, now Mark, know
 			delete(to, f)
 		}
 	}
+	stays.note(from, to) // last: all before are by what it was
 	return from, to, now, true
 }

@@ -2,6 +2,7 @@ package service
 
 import (
 	"hash/fnv"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -46,17 +47,59 @@ type Table map[Front]Back
 // Slots are the most that a Front has of, one for each of To: a connection takes one at random.
 const Slots = 60
 
+// Stays is with which replica of a service with affinity a container stays, by front. What it is led to is noted there. nil: it
+// is led as one that comes anew.
+type Stays map[Front]netip.Addr
+
+// at is where a front leads: one that comes later, such as another port, leads where pings of its service do.
+func (s Stays) at(f Front) netip.Addr {
+	if a, is := s[f]; is {
+		return a
+	}
+	return s[f.pings()]
+}
+
+// pings is the front that every service has at an address.
+func (f Front) pings() Front {
+	if f.Addr.Is4() {
+		return Front{f.Addr, ICMP, 0}
+	}
+	return Front{f.Addr, ICMPv6, 0}
+}
+
+// note keeps what fronts are led to; of those that are gone, or have no affinity, nothing.
+func (s Stays) note(from, to Table) {
+	if s == nil {
+		return
+	}
+	for f := range from {
+		if _, still := to[f]; !still {
+			delete(s, f)
+		}
+	}
+	for f, b := range to {
+		switch {
+		case !b.sticky:
+			delete(s, f)
+		case len(b.To) == 1:
+			s[f] = b.To[0].Addr()
+		}
+	}
+}
+
 // Table returns what the connections of a container with these endpoints are led to, and where the book is: Since says
 // what has changed from there.
-func (b *Book) Table(endpoints []string) (t Table, at Mark) {
+func (b *Book) Table(endpoints []string, stays Stays) (t Table, at Mark) {
 	t = Table{}
 	for _, id := range endpoints {
 		if e := b.endpoints[id]; e != nil {
 			for f, back := range b.fronts(e.network) {
-				t[f] = back.of(id)
+				t[f] = back.of(id, stays.at(f))
 			}
 		}
 	}
+	maps.DeleteFunc(stays, func(f Front, _ netip.Addr) bool { _, is := t[f]; return !is })
+	stays.note(nil, t)
 	return t, b.mark(endpoints)
 }
 
@@ -98,14 +141,18 @@ func (b *Book) backs(n *network, s cluster.Service, into map[Front]Back) {
 	}
 }
 
-// of returns what a container with an endpoint of that ID gets of it: one replica where it is to stay with one, and
-// of more than there are slots as many, other ones for each container.
-func (b Back) of(endpoint string) Back {
+// of returns what a container with an endpoint of that ID gets of it: one replica where it is to stay with one, which is the one that it
+// has while that gets new connections, and of more than there are slots as many, other ones for each container.
+func (b Back) of(endpoint string, has netip.Addr) Back {
 	most := Slots
 	if b.sticky {
 		most = 1
 	}
 	if len(b.To) <= most {
+		return b
+	}
+	if i := slices.IndexFunc(b.To, func(a netip.AddrPort) bool { return a.Addr() == has }); b.sticky && i >= 0 {
+		b.To, b.slots = b.To[i:i+1], nil
 		return b
 	}
 	weight := func(a netip.AddrPort) uint64 { // rendezvous hashing: who goes takes nobody else's along

@@ -2,6 +2,7 @@ package service
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -28,6 +29,7 @@ type world struct {
 	states map[cluster.NodeID]*cluster.State
 	book   *Book
 	stand  map[cluster.NodeID]Standing
+	stays  map[string]Stays
 }
 
 func newWorld(t *testing.T) *world {
@@ -63,7 +65,7 @@ func (w *world) del(b cluster.Body) { w.states[here].Delete(b.Key(), time.Unix(9
 func (w *world) to(f Front, client string) string {
 	w.book.Advance(w.states[here].Snapshot())
 	w.book.Look(func(id cluster.NodeID) Standing { return w.stand[id] })
-	t, _ := w.book.Table([]string{client})
+	t, _ := w.book.Table([]string{client}, w.stays[client])
 	b, ok := t[f]
 	if !ok {
 		return "none"
@@ -160,6 +162,22 @@ func TestShares(t *testing.T) {
 	if len(seen) < replicas*8/10 { // 95 are expected
 		t.Errorf("%d of %d replicas have clients", len(seen), replicas)
 	}
+	w.stays = map[string]Stays{}
+	for c := range before {
+		w.stays[c] = Stays{}
+		w.to(http, c)
+	}
+	for i := range replicas { // others come
+		w.put(w.endpoint(fmt.Sprint("late", i), 500+i, "web"))
+	}
+	for c, was := range before {
+		if now := w.to(http, c); now != was {
+			t.Errorf("more replicas have come, and %s was led to %s, and now to %s", c, was, now)
+		}
+	}
+	for i := range replicas {
+		w.del(w.endpoint(fmt.Sprint("late", i), 500+i, "web"))
+	}
 	gone := w.endpoint("web7", 107, "web")
 	w.del(gone)
 	for c, was := range before {
@@ -172,7 +190,7 @@ func TestShares(t *testing.T) {
 	all := map[netip.AddrPort]bool{}
 	w.to(http, "client")
 	for i := range 20 {
-		table, _ := w.book.Table([]string{fmt.Sprint("client", i)})
+		table, _ := w.book.Table([]string{fmt.Sprint("client", i)}, nil)
 		b := table[http]
 		if len(b.To) != Slots || len(b.There) != replicas-1 {
 			t.Fatalf("%d of %d replicas for %d slots", len(b.To), len(b.There), Slots)
@@ -219,7 +237,8 @@ func TestSince(t *testing.T) {
 	}
 	w.put(one())
 	w.to(http, "client")
-	had, at := w.book.Table(client)
+	stays := Stays{}
+	had, at := w.book.Table(client, stays)
 	lost := 0
 	for step := range 300 {
 		for range 1 + rand.IntN(3) {
@@ -241,7 +260,7 @@ func TestSince(t *testing.T) {
 			}
 		}
 		w.to(http, "client")
-		from, to, now, known := w.book.Since(at, client)
+		from, to, now, known := w.book.Since(at, client, stays)
 		if !known {
 			t.Fatalf("step %d: the book does not know", step)
 		}
@@ -272,11 +291,11 @@ func TestSince(t *testing.T) {
 			}
 			had[f] = b
 		}
-		table, _ := w.book.Table(client)
+		table, _ := w.book.Table(client, stays)
 		fresh := NewBook()
 		fresh.Advance(w.states[here].Snapshot())
 		fresh.Look(func(id cluster.NodeID) Standing { return w.stand[id] })
-		anew, _ := fresh.Table(client)
+		anew, _ := fresh.Table(client, maps.Clone(stays))
 		if len(had) != len(table) || len(anew) != len(table) {
 			t.Fatalf("step %d: %d fronts by changes, %d in the table, %d of a new book", step, len(had), len(table), len(anew))
 		}
@@ -300,18 +319,18 @@ func TestSince(t *testing.T) {
 	if lost < 2 {
 		t.Errorf("only %d times a replica was gone", lost)
 	}
-	from, to, _, known := w.book.Since(at, client)
+	from, to, _, known := w.book.Since(at, client, stays)
 	if len(from)+len(to) > 0 || !known {
 		t.Errorf("nothing has changed, and that is %v, %v", from, to)
 	}
-	if _, _, _, known := w.book.Since(at, client[:1]); known {
+	if _, _, _, known := w.book.Since(at, client[:1], nil); known {
 		t.Error("what has changed is known of other endpoints than before")
 	}
 	for i := range remembered/2 + 200 { // each of two
 		w.put(cluster.Service{Network: "blue", Name: "s", Select: "x", Addrs: []netip.Addr{vip}, Ports: []cluster.ServicePort{{Proto: "tcp", Port: uint16(1 + i%2), Target: 1}}})
 		w.to(http, "client")
 	}
-	if _, _, _, known := w.book.Since(at, client); known || len(w.book.log.list) > remembered {
+	if _, _, _, known := w.book.Since(at, client, stays); known || len(w.book.log.list) > remembered {
 		t.Errorf("after long it is known: %v; %d changes are remembered", known, len(w.book.log.list))
 	}
 }
@@ -362,13 +381,14 @@ func member(service, n int, unready bool) cluster.Endpoint {
 func BenchmarkBook(b *testing.B) {
 	s, book := crowd(b)
 	client := []string{"client"}
-	_, at := book.Table(client)
+	stays := Stays{}
+	_, at := book.Table(client, stays)
 	for i := 0; b.Loop(); i++ {
 		if _, _, err := s.Put(member(i%1000, 3, i/1000%2 == 0)); err != nil {
 			b.Fatal(err)
 		}
 		book.Advance(s.Snapshot())
-		from, _, now, known := book.Since(at, client)
+		from, _, now, known := book.Since(at, client, stays)
 		if at = now; !known || len(from) != 2 {
 			b.Fatalf("%d changes, known: %v", len(from), known)
 		}

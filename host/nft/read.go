@@ -46,3 +46,16 @@ func (c *Conn) Elements(t Table, set string) (keys [][]byte, err error) {
 	}
 	return keys, nil
 }
+
+// Pairs are the keys of a map's elements and what each leads to. A map that is not there has none.
+func (c *Conn) Pairs(t Table, set string) (map[string][]byte, error) {
+	list, err := c.elements(t.Family, t.Name, set)
+	if err != nil && !errors.Is(err, errChanged) {
+		return nil, fmt.Errorf("read the map %s of table %s: %w", set, t.Name, err)
+	}
+	pairs := map[string][]byte{}
+	for _, e := range list {
+		pairs[string(e.Key)] = attribute(e.Data, unix.NFTA_DATA_VALUE)
+	}
+	return pairs, nil
+}

@@ -110,6 +110,7 @@ type sandbox struct {
 	generation uint32
 	looked     time.Time
 	owed       owed
+	stays      service.Stays
 }
 
 // New returns a Room. Nothing is done before Run.
@@ -424,7 +425,7 @@ func (r *Room) refresh(s *sandbox, ns *os.File, hurry bool) {
 	r.book.Advance(r.cfg.Source.Snapshot())
 	c := change{of: s.endpoints}
 	if s.known && slices.Equal(s.of, c.of) {
-		c.from, c.to, c.at, c.known = r.book.Since(s.at, c.of)
+		c.from, c.to, c.at, c.known = r.book.Since(s.at, c.of, s.stays)
 	}
 	r.mu.Unlock()
 	if c.none() {
@@ -504,8 +505,11 @@ func (r *Room) change(s *sandbox, c change) error {
 
 // anew makes all rules, and returns of how many fronts.
 func (r *Room) anew(conn *nft.Conn, s *sandbox, c *change) (fronts int, err error) {
+	if s.stays == nil {
+		s.stays = stayed(conn)
+	}
 	r.mu.Lock()
-	want, at := r.book.Table(c.of)
+	want, at := r.book.Table(c.of, s.stays)
 	r.mu.Unlock()
 	c.at = at
 	if s.known && s.fronts+len(want) == 0 {
@@ -542,6 +546,25 @@ func (r *Room) forgetNow(s *sandbox, about func(service.Front) bool, to service.
 	many := len(r.sandboxes)
 	r.mu.Unlock()
 	s.owed = rest(time.Since(begin) * time.Duration(many))
+}
+
+// stayed is to which replica of each service pings are led by an earlier agent's rules: where services have affinity, all else is as well.
+func stayed(conn *nft.Conn) service.Stays {
+	stays := service.Stays{}
+	for _, f := range families {
+		list, err := conn.Pairs(nft.Table{Name: tableName, Family: nft.Inet}, f.replicas)
+		if err != nil {
+			continue // the container chooses anew
+		}
+		for key, to := range list {
+			vip, is := netip.AddrFromSlice([]byte(key)[:min(4*int(f.words), len(key))])
+			at, leads := netip.AddrFromSlice(to[:min(4*int(f.words), len(to))])
+			if is && leads && len(key) > 4*int(f.words) && key[4*f.words] == f.icmp {
+				stays[service.Front{Addr: vip, Proto: f.icmp}] = at
+			}
+		}
+	}
+	return stays
 }
 
 // led are the addresses that services had, and those that a table in the namespace leads: an earlier agent made it,

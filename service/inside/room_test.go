@@ -448,6 +448,42 @@ func TestRestart(t *testing.T) {
 	}
 }
 
+// TestStays: with affinity a container stays with its replica when others come, and under the next agent, on both families.
+func TestStays(t *testing.T) {
+	w := newTown(t)
+	sticky := web
+	sticky.Affinity = true
+	w.del(one, two)
+	w.put(sticky, one)
+	w.attached()
+	is := func(what string) {
+		t.Helper()
+		for _, at := range []string{"10.1.0.9:80", "[fd00::9]:80"} {
+			if said := w.answers("tcp", at); len(said) != 1 || !strings.Contains(fmt.Sprint(said), "1 saw") {
+				t.Errorf("%s: %s: %v", what, at, said)
+			}
+		}
+	}
+	is("alone")
+	var come []cluster.Body
+	for i := range 30 { // of as many others one would be the first by chance
+		come = append(come, endpoint(fmt.Sprint("late", i), fmt.Sprint("10.1.0.", 20+i), fmt.Sprintf("fd00::%x", 0x20+i)))
+	}
+	w.put(append(come, two)...)
+	time.Sleep(300 * time.Millisecond)
+	is("when others have come")
+	w.stop()
+	w.begin(0)
+	w.attached()
+	is("with the next agent")
+	w.put(two) // and when something changes for that one
+	w.del(come[0])
+	time.Sleep(300 * time.Millisecond)
+	is("with the next agent, a moment later")
+	w.del(one)
+	w.eventually("it goes to another one", func() bool { return !strings.Contains(w.rules(), "10.1.0.11 .") })
+}
+
 // TestSlowSandbox: who may administer a container's network can keep the agent out of it for as long as the kernel takes for
 // what is loaded there. Others' connections follow their replicas meanwhile, and it is said whose do not.
 func TestSlowSandbox(t *testing.T) {

@@ -88,7 +88,7 @@ func showStatusOn(w io.Writer, s api.Status, on screen) error {
 		fmt.Fprint(w, on.wrap("  - ", n))
 	}
 	if more := len(s.Notes) - maxNotes; more > 0 {
-		fmt.Fprintf(w, "  - and so %s (-o json)\n", words.Plural(more, "container more"))
+		fmt.Fprintf(w, "  - and %d more (-o json)\n", more)
 	}
 	_, err := io.WriteString(w, below)
 	return err

@@ -84,7 +84,7 @@ func (p *pane) paint(title string, now time.Time, first bool) string {
 	lines := strings.Split(strings.TrimSuffix(p.String(), "\n"), "\n")
 	room := p.on.rows - 2 // the title, and the cursor's
 	if left := len(lines) - room; left > 0 {
-		lines = append(lines[:room-1], fmt.Sprintf("and %d lines more", left+1))
+		lines = append(lines[:room-1], fmt.Sprintf("and %d more lines", left+1))
 	}
 	head := fmt.Sprintf("%s, %s (Ctrl-C ends)\n", title, now.Format("15:04:05"))
 	for line := range strings.Lines(p.on.cut(head) + strings.Join(lines, "\n") + "\n") {

@@ -46,7 +46,7 @@ func TestPaint(t *testing.T) {
 		fmt.Fprintf(p, "line %d\n", i)
 	}
 	got := p.paint("grapevine ps of a long name", time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), true)
-	want := "\x1b[2J\x1b[Hgrapevine ps of a l…\x1b[K\nline 0\x1b[K\nline 1\x1b[K\nline 2\x1b[K\nand 6 lines more\x1b[K\n\x1b[J"
+	want := "\x1b[2J\x1b[Hgrapevine ps of a l…\x1b[K\nline 0\x1b[K\nline 1\x1b[K\nline 2\x1b[K\nand 6 more lines\x1b[K\n\x1b[J"
 	if got != want {
 		t.Errorf("%q\nwant\n%q", got, want)
 	}

@@ -143,7 +143,7 @@ func (d *Desk) counts(ctx context.Context, all bool) (api.RuleCounts, error) {
 			out.Notes = append(out.Notes, fmt.Sprintf("host %s is not counted: %v", name, failed[i]))
 		}
 		if n := answers[i].Left; n > 0 {
-			out.Notes = append(out.Notes, fmt.Sprintf("host %s has %d more rules, which counted least", name, n))
+			out.Notes = append(out.Notes, fmt.Sprintf("host %s has %d more, which counted least", name, n))
 		}
 	}
 	for n := range cluster.All[cluster.Node](snap) {

@@ -45,12 +45,12 @@ func (g *Gateway) Missing(cfg Config) []string {
 		return list
 	}
 	d := difference(have, want)
-	list = append(list, several("%s has not the address %v", "addresses", d.addAddrs)...)
+	list = append(list, several("%s has not the address %v", d.addAddrs)...)
 	// The kernel may have given it a link-local one of its own before it was told not to.
 	d.removeAddrs = slices.DeleteFunc(d.removeAddrs, netip.Addr.IsLinkLocalUnicast)
-	list = append(list, several("%s has the address %v, which is none of grapevine's", "addresses", d.removeAddrs)...)
-	list = append(list, several(fmt.Sprintf("the routing table %d of %%s has no route to %%v", Table), "routes", d.addRoutes)...)
-	return append(list, several(fmt.Sprintf("the routing table %d of %%s has the route %%v, which is none of grapevine's", Table), "routes", d.removeRoutes)...)
+	list = append(list, several("%s has the address %v, which is none of grapevine's", d.removeAddrs)...)
+	list = append(list, several(fmt.Sprintf("the routing table %d of %%s has no route to %%v", Table), d.addRoutes)...)
+	return append(list, several(fmt.Sprintf("the routing table %d of %%s has the route %%v, which is none of grapevine's", Table), d.removeRoutes)...)
 }
 
 // WrongSwitches is the part of Missing of which the kernel does not tell (sysctls).
@@ -62,13 +62,13 @@ func (g *Gateway) WrongSwitches(cfg Config) []string {
 	return g.wrongSysctls(want.hasV6())
 }
 
-func several[T any](format, things string, list []T) []string {
+func several[T any](format string, list []T) []string {
 	if len(list) == 0 {
 		return nil
 	}
 	text := fmt.Sprintf(format, Port, list[0])
 	if more := len(list) - 1; more > 0 {
-		text += fmt.Sprintf(" (and so for %d more %s)", more, things)
+		text += fmt.Sprintf(" (and so for %d more)", more)
 	}
 	return []string{text}
 }

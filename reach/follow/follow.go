@@ -289,7 +289,7 @@ func (r *Follower) findingProblems(snap *cluster.Snapshot) (list []api.Problem) 
 		list = append(list, api.Problem{Code: api.SubnetBarred, What: f.What(), Do: f.Do()})
 	}
 	if more := len(found) - (len(list) - said); more > 0 {
-		list = append(list, api.Problem{Code: api.SubnetBarred, What: fmt.Sprintf("and %d more subnets cannot be taken by a host", more), Do: "see `grapevine networks`"})
+		list = append(list, api.Problem{Code: api.SubnetBarred, What: fmt.Sprintf("and %d more cannot be taken by a host", more), Do: "see `grapevine networks`"})
 	}
 	return list
 }

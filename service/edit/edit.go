@@ -15,6 +15,7 @@ import (
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/replica"
 	"github.com/grapevine-net/grapevine/service"
+	"github.com/grapevine-net/grapevine/service/expose"
 )
 
 // Replica is the agent's copy of the cluster's state; *replica.Replica is one.
@@ -245,8 +246,41 @@ func (d Desk) note(snap *cluster.Snapshot, s service.Listed) string {
 		return "no container is behind it: it has those " + selection(s.Service)
 	case !slices.ContainsFunc(s.Replicas, func(r service.Replica) bool { return r.Standing != service.Gone }):
 		return "no host of its containers answers: connections are led there all the same"
+	case !slices.ContainsFunc(s.Replicas, func(r service.Replica) bool { return !r.Unready && r.Standing != service.Gone }):
+		return "its containers " + unready(snap, s.Replicas)
 	}
 	return ""
+}
+
+// Unready says of ports of all hosts that containers ask for by a label that none of these is well; services' are in Notes.
+func Unready(snap *cluster.Snapshot, heeds func(expose.Exposure) bool) (notes []string) {
+	for _, x := range expose.All(snap) {
+		if x.Service == "" && x.Loses == "" && heeds(x) && !slices.ContainsFunc(x.Replicas, func(r service.Replica) bool { return !r.Unready }) {
+			notes = append(notes, fmt.Sprintf("port %s for %s: its containers %s", x.Text(), x.Name(), unready(snap, x.Replicas)))
+		}
+	}
+	if more := len(notes) - mostNotes; more > 0 {
+		notes = append(notes[:mostNotes], fmt.Sprintf("and %d more", more))
+	}
+	return notes
+}
+
+// unready says that none of a service's containers is well.
+func unready(snap *cluster.Snapshot, replicas []service.Replica) string {
+	return fmt.Sprintf("are all paused, being stopped, or not healthy (%s): connections are led there all the same, and may wait for ever", some(snap, replicas))
+}
+
+// some are the names of containers, of which there may be many.
+func some(snap *cluster.Snapshot, replicas []service.Replica) string {
+	const most = 3
+	var names []string
+	for _, r := range replicas {
+		names = append(names, r.Name+" on host "+snap.HostName(r.Host))
+	}
+	if more := len(names) - most; more > 0 {
+		names = append(names[:most], fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
 }
 
 // mostNotes is how many services status names that lead nowhere.
@@ -261,7 +295,7 @@ func (d Desk) Notes() (notes []string) {
 		}
 	}
 	if more := len(notes) - mostNotes; more > 0 {
-		notes = append(notes[:mostNotes], fmt.Sprintf("%d services more lead nowhere: grapevine service list", more))
+		notes = append(notes[:mostNotes], fmt.Sprintf("and %d more that lead nowhere: grapevine service list", more))
 	}
 	return notes
 }

@@ -74,6 +74,22 @@ func TestDesk(t *testing.T) {
 	if done, err := d.Create(ctx, other); err != nil || !strings.Contains(done.Text, "no container is behind it yet: it has those with the name or the alias web") {
 		t.Fatalf("%q, %v", done.Text, err)
 	}
+	unready := func(is bool) {
+		t.Helper()
+		if _, err := r.Update(func(tx *replica.Tx) error {
+			return tx.Put(cluster.Endpoint{ID: "e1", Network: "blue", Host: self, Name: "web", Addrs: []netip.Addr{netip.MustParseAddr("10.1.0.3")}, Unready: is})
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unready(true)
+	if notes := d.Notes(); len(notes) != 2 || notes[0] != "service blue/web: its containers are all paused, being stopped, or not healthy (web on host host1): connections are led there all the same, and may wait for ever" {
+		t.Errorf("notes: %q", notes)
+	}
+	unready(false)
+	if notes := d.Notes(); len(notes) != 1 {
+		t.Errorf("notes: %q", notes)
+	}
 	list, _ := d.List(ctx)
 	if len(list) != 2 || list[0].Author != "host1" || len(list[0].Replicas) != 1 || !list[0].Replicas[0].In || list[0].Replicas[0].Host != "host1" || list[0].Ports[0] != "80:8080/tcp" {
 		t.Errorf("listed %+v", list)

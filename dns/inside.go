@@ -111,9 +111,9 @@ func (s *Server) serveSandbox(ctx context.Context, key string, a *attachment) er
 	return s.serve(ctx, f)
 }
 
-// forgetQuestions makes the kernel forget where questions from a sandbox were led until now: a program
-// that keeps its socket, as proxies do, would go on asking whom it has asked until it is silent for
-// two minutes, be that Docker, which does not know other hosts, or an agent that has gone.
+// forgetQuestions makes the kernel forget where questions from a sandbox were led until now. A program
+// that keeps its socket, as proxies do, would otherwise go on asking the same server until it is silent
+// for two minutes: Docker, which does not know other hosts, or an agent that has gone.
 func (s *Server) forgetQuestions(ns *os.File, key string) {
 	err := netns.Do(ns, func() error {
 		if n, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count"); err == nil && string(n) == "0\n" {

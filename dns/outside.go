@@ -79,10 +79,10 @@ func dialAs(key string, asker netip.Addr) func(context.Context, string, string) 
 }
 
 // ownSocket gives a socket the container's address, a port of chance, and the time to live that leads
-// past the rules. Where the kernel has led a packet it leads the next one of the same
-// addresses and ports, for half a minute and longer: so it forgets, in the host's namespace, what came
-// from this port before, and shall forget the socket when it is done, or the container's next
-// question from there would not get here.
+// past the rules. Where the kernel has led a packet, it leads the next one of the same addresses and ports
+// for half a minute and longer. So ownSocket has it forget, in the host's namespace, what came from this
+// port before. When the socket is done the caller calls forget, or the container's next question from
+// that port would not get here.
 func ownSocket(fd int, network string, asker netip.Addr, server netip.AddrPort) (forget func(), err error) {
 	level, option, proto := unix.IPPROTO_IP, unix.IP_TTL, uint8(unix.IPPROTO_UDP)
 	var local unix.Sockaddr

@@ -10,9 +10,10 @@ type Rule struct {
 }
 
 // Rules are the rules by which containers' questions reach a Server with this
-// device and port: what comes in at the gateway is let in where the host lets in
-// only what it knows and, with redirect, whatever is meant for port 53, of whichever
-// server, is led to it, but for what it asks itself in containers' stead. (A Server with Config.Redirect does that part itself.)
+// device and port. They let in what comes in at the gateway, also where the host lets in
+// only what it knows. With redirect they lead to the Server all that is meant for port 53,
+// of whichever server, but for what the Server itself asks in containers' stead. (A Server
+// with Config.Redirect does that part itself.)
 //
 // Nothing else is let in by them: the Server's sockets are bound to the device, and
 // what the host itself sends does not come in there, so no question goes in a circle.

@@ -2,14 +2,16 @@ package driver
 
 import "time"
 
-// Compose looks which networks there are, and uses them up to a second later by what it
-// saw: one that went meanwhile is an error there ("network not found"), one that came is
-// another ("already exists", at which engines before 25 end it). Nobody can tell what a
-// client of Docker's API has seen, but that there is one can be: what the agent makes and
-// removes in Docker for the cluster's sake waits until there is none, or so long. Then the
-// client's containers are there, and the network stays for them. Who is there for long when a
-// network comes is not waited for: that is somebody who listens to events (a proxy, a monitor), and
-// Compose, should it be one that has waited for images, asks again if there is such a network already.
+// Compose looks which networks there are, and uses them up to a second later by what it saw.
+// A network that went meanwhile is an error there ("network not found"). One that came is
+// another error ("already exists", at which engines before 25 end it).
+//
+// Nobody can tell what a client of Docker's API has seen, but that there is a client can be
+// told. So what the agent makes and removes in Docker for the cluster's sake waits until there
+// is none, or for so long. Then the client's containers are there, and the network stays for
+// them. When a network comes, a client that has been there for long is not waited for: it
+// listens to events (a proxy, a monitor). It may also be a Compose that has waited for images;
+// that asks again if there is such a network already.
 const (
 	vanishWait = 5 * time.Second
 	createWait = time.Second // shorter: somebody wants to use it

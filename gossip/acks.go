@@ -9,10 +9,10 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// numberAcks has memberlist number what it asks from a random point on. It begins at 0 in each run, and an
-// answer is a number and no more: whoever recorded those to an earlier run could send them again, and
-// a host that is off was alive for ever (TestReplayOfAcks). memberlist has no setting for it, so its field is
-// written; where a later one has none of that name and type, that is said by false, which fails the tests.
+// numberAcks has memberlist number its questions from a random point on. By itself it begins at 0 in each run, and
+// an answer is nothing but the number. So somebody could record the answers to an earlier run and send them again,
+// and a host that is off would be alive for ever (TestReplayOfAcks). memberlist has no setting for it, so its field
+// is written. False: this memberlist has no field of that name and type, which fails the tests.
 func numberAcks(ml *memberlist.Memberlist) bool {
 	f := reflect.ValueOf(ml).Elem().FieldByName("sequenceNum")
 	if !f.IsValid() || f.Kind() != reflect.Uint32 {

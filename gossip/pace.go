@@ -72,10 +72,11 @@ func (p *pace) hurryLocked() {
 	}
 }
 
-// beat is called when this host has beaten. What memberlist has to spread of its own, as a suspicion, of which it tells nobody, waits
-// no longer than that. If the host keeps to a pulse memberlist's probes and its long rounds, which are as far apart as beats or a multiple
-// of that, come just behind beats from then on: the processor is awake then. moment: this beat is at a moment of the pulse; anew: the
-// next beat is not as far from this one as later ones are from each other.
+// beat is called when this host has beaten. memberlist tells nobody that it has something of its own to spread, as a
+// suspicion: so a beat looks whether it has, and hurries. If the host keeps to a pulse, memberlist's probes and its long
+// rounds come just behind beats from then on, since the processor is awake then. They are as far apart as beats, or a
+// multiple of that. moment: this beat is at a moment of the pulse; anew: the next beat is not as far from this one as
+// later ones are from each other.
 func (p *pace) beat(moment, anew bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

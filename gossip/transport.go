@@ -18,11 +18,13 @@ const (
 	dialAgain = 300 * time.Millisecond // without an answer, between two
 )
 
-// transport wraps memberlist's: it bounds the time of dials and of streams (a
-// write of memberlist's to a host that is cut off would else hang for as long as
-// TCP retries), bounds the number of streams, shows memberlist only what a key opens (door.go),
-// sends nothing to hosts of another cluster, and at its end closes all streams, so that nobody
-// waits on one.
+// transport wraps memberlist's.
+//   - It bounds the time of dials and of streams: a write of memberlist's to a host that is
+//     cut off would else hang for as long as TCP retries.
+//   - It bounds the number of streams.
+//   - It shows memberlist only what a key opens (door.go).
+//   - It sends nothing to hosts of another cluster.
+//   - At its end it closes all streams, so that nobody waits on one.
 type transport struct {
 	memberlist.Transport
 	door    *door

@@ -1,7 +1,7 @@
-// Package membership is a host's life in its cluster: it begins one or joins it, keeps its
-// keys, leaves, forgets other hosts and takes over from them, finds out that it was
-// forgotten itself and joins anew, and hands out nothing while it may be another one than it
-// takes itself for (a restored backup, a copy).
+// Package membership is a host's life in its cluster. The host begins a cluster or joins one,
+// keeps its keys, and leaves. It forgets other hosts and takes over from them. If it was
+// forgotten itself it finds out, and joins anew. It hands out nothing while it may be another
+// host than it takes itself for (a restored backup, a copy).
 //
 // Identify says who the host is, Open makes what that rests on (the state file, the replica,
 // gossip, the allocator), and Tasks are what runs then.

@@ -130,10 +130,10 @@ func (m *Quarantine) proveRestored(ctx context.Context) error {
 	}
 }
 
-// vouched reports whether the answers are all that there are to be had, and worth something:
-// this host has heard of all hosts that others know, since there may be some since the
-// backup, and not all that answered are new, and know only what it has told them itself: those
-// own nothing.
+// vouched reports whether the answers are all that there are to be had, and worth something.
+// All: this host has heard of all hosts that others know, since some may have joined after the
+// backup. Worth something: not all hosts that answered are new ones. Those own nothing, and know
+// only what this host has told them itself.
 func (m *Quarantine) vouched(answers map[cluster.NodeID]recollection) bool {
 	snap := m.replica.Snapshot()
 	for _, r := range answers {

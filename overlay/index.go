@@ -11,10 +11,10 @@ import (
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
 
-// vtepsOf gives every VTEP a number that stays the same as long as it is there,
-// over restarts too, so that a restarted agent finds its flows as they should be:
-// an IPv4 address is its own number, an IPv6 address its hash, and the next free one
-// if two fall together (the lower address first). 0 is nobody's. They come in order.
+// vtepsOf gives every VTEP a number that stays the same as long as it is there, over
+// restarts too: so a restarted agent finds its flows as they should be. An IPv4 address is
+// its own number. An IPv6 address has its hash; if two fall together the lower address has
+// it, and the other one the next free number. 0 is nobody's. The VTEPs come in order.
 func vtepsOf(addrs []netip.Addr) []pipeline.VTEP {
 	taken := make(map[uint32]bool, len(addrs)+1)
 	taken[0] = true

@@ -183,11 +183,10 @@ func (n *nets) part(snap *cluster.Snapshot) {
 	}
 }
 
-// newHosts finds the VTEPs of the other hosts. A host that claims this one's address
-// is an earlier life of it: nothing is sent there, nor between a host that encrypts all and one that does not, nor where
-// the two wrap packets in different ways. secured
-// asks for those inside what encrypts as well, which hosts without a key have not. old, if there is one, is how the hosts
-// were before.
+// newHosts finds the VTEPs of the other hosts. Nothing is sent to a host that claims this one's address, which is an
+// earlier life of it; nor to one that encrypts all if this one does not, or the other way round; nor to one that wraps
+// packets in another way. secured asks for the VTEPs inside what encrypts as well, which hosts without a key have not.
+// old, if there is one, is how the hosts were before.
 func newHosts(snap *cluster.Snapshot, self cluster.NodeID, secured bool, old *hosts) *hosts {
 	if old == nil {
 		old = &hosts{}

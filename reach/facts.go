@@ -90,10 +90,10 @@ func (r Route) thing() Thing {
 	return Thing{r.Prefix, Routed, strings.TrimSpace("by " + r.Dev)}
 }
 
-// meaningful leaves out what is no destination of its own: a default route, whole or in the
-// halves that VPNs make of it (0.0.0.0/1, 2000::/3 or any other prefix that is wider than
-// the widest private network is, RFC 1918 and 4193), and what means something else on each
-// link or host.
+// meaningful leaves out what is no destination of its own: a default route, and what means
+// something else on each link or host. VPNs make halves of the default route (0.0.0.0/1,
+// 2000::/3): any prefix counts as one that is wider than the widest private network (RFC 1918
+// and 4193).
 func meaningful(t Thing) bool {
 	const widest4, widest6 = 8, 7
 	a := t.Prefix.Addr()

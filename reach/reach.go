@@ -72,9 +72,9 @@ func (t Thing) Remedy() string {
 }
 
 // Bars reports whether a host that has the thing cannot take the subnet p. cidrs are the
-// cluster's ranges, which its administrator has set aside for it: a route through a router
-// that is wider than such a range gives way inside it, as it would to any better route, and
-// nothing else does. A route that drops leads nowhere: it bars only what it is as good as.
+// cluster's ranges, which its administrator has set aside for it. One thing gives way inside
+// such a range: a route through a router that is wider than the range, as it would to any
+// better route. A route that drops leads nowhere: it bars only what it is as good as.
 func (t Thing) Bars(p netip.Prefix, cidrs []netip.Prefix) bool {
 	if !t.Prefix.Overlaps(p) {
 		return false

@@ -54,9 +54,9 @@ func percent(used uint64, least int) int {
 	return max(least, min(int(room*100/max(used, 1)), most))
 }
 
-// trim gives back memory that is not used, and the pages of the program's file: the kernel keeps them where it has room, for
-// whoever runs the program, and maps those again that are used; in pieces of 64 KB, if it cannot be told otherwise. held is what it
-// returned before.
+// trim gives back memory that is not used, and the pages of the program's file. The kernel keeps these pages where it has
+// room, for everybody who runs the program, and maps those again that are used. It maps pieces of 64 KB, if it cannot be
+// told otherwise. held is what trim returned before.
 func trim(held int) int {
 	debug.FreeOSMemory()
 	// Without /proc nothing is lost, and an error of madvise is one of a kernel that does not know how.

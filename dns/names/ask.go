@@ -136,11 +136,11 @@ func (v View) Networks() []string {
 	return names
 }
 
-// Lookup returns the addresses of a name, all of one network and of both families,
-// those of a service if there is one of that name, and of tasks.SERVICE those of its replicas (to a client, also of
-// SERVICE), at most Limit, beginning at the turn-th if there are more; false if the asker
-// sees no such name. Endpoints on hosts that are gone do not exist; those on hosts in
-// doubt are left out if the name has others on that network.
+// Lookup returns the addresses of a name, all of one network and of both families: at most
+// Limit, beginning at the turn-th if there are more. False: the asker sees no such name.
+// A service's name has the service's addresses, and tasks.SERVICE those of its replicas; a
+// client is told the replicas by both. Endpoints on hosts that are gone do not exist. Those on
+// hosts in doubt are left out if the name has others on that network.
 //
 // As in Docker a name is first looked for as it is on each network, then, if it
 // has dots, as NAME.NETWORK, from the right: a.b.c is a.b on network c, then a on

@@ -1,8 +1,8 @@
 // Package filter decides what may enter and leave the gateway's interface, gv0, and who
-// may send to the ports of other hosts' VTEPs and agents, in a place that no rule of
-// another program opens: base chains of our own, where a drop is final whatever others
-// accept, before or after. It accepts nothing for others either: what it lets through,
-// the host's own firewall, Docker's chains and DOCKER-USER judge as well.
+// may send to the ports of other hosts' VTEPs and agents. No rule of another program can
+// open what it shuts: it has base chains of its own, where a drop is final whatever others
+// accept, before or after. It accepts nothing for others either. What it lets through, the
+// host's own firewall, Docker's chains and DOCKER-USER judge as well.
 //
 // The rules are there twice. One table stays when the agent ends; the other belongs to
 // the agent's process, and so outlives `nft flush ruleset`. Whatever goes of the first is

@@ -1,8 +1,10 @@
-// Package nat is the agent's hand on iptables: chains of its own that masquerade what
-// leaves the overlay for the outside and let it through the host's FORWARD chain,
-// where Docker sets the policy to DROP (what may not pass is package filter's); that lead published ports of the host to
-// containers (Publish); and what other packages want besides (Config.Rules). Rules of
-// others are never touched.
+// Package nat is the agent's hand on iptables. Chains of its own
+//   - masquerade what leaves the overlay for the outside;
+//   - let it through the host's FORWARD chain, where Docker sets the policy to DROP (package filter says what may not pass);
+//   - lead published ports of the host to containers (Publish);
+//   - have the rules that other packages want besides (Config.Rules).
+//
+// Rules of others are never touched.
 //
 // It works with the iptables that is in PATH, on nf_tables or legacy, in the network
 // namespace of the calling thread.

@@ -630,8 +630,8 @@ const (
 	family6 = "6"
 )
 
-// Forbid is called before this host begins to forward by our doing: whoever turns that on
-// sees to it that it is no open router, as Docker does, which finds it turned on then.
+// Forbid is called before the agent turns this host's forwarding on. Whoever turns it on sees
+// to it that the host is no open router. Docker does so too, but not if it finds forwarding on.
 // learning are interfaces that are to go on learning from routers, which is noted as well.
 func (g *Guard) Forbid(v6 bool, learning []string) error {
 	if err := g.nat.Forbid(v6); err != nil {

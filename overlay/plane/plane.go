@@ -121,9 +121,9 @@ func (noEgress) Begin(func([]nat.Source) error, func(context.Context) error) {}
 func (noEgress) Leads(string, netip.Prefix) bool                             { return false }
 func (noEgress) Run(context.Context) error                                   { return nil }
 
-// catchUpPatience is how long a switch that forwards is left as it is until another host has
-// told what this one may have forgotten: long enough to open a few streams where packets are
-// lost, and no longer, since new containers wait for it where there is no other host.
+// catchUpPatience is for how long a switch that forwards is left as it is, until another host
+// has told what this one may have forgotten. It is long enough to open a few streams where
+// packets are lost. It is no longer, since without another host new containers wait for it.
 const catchUpPatience = 3 * time.Second
 
 // New puts the parts together; nothing is made on the host yet.

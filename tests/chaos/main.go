@@ -1,6 +1,6 @@
 // Command chaos lets containers and networks come and go on Docker hosts while faults
-// strike, and checks all the time that nothing has two owners, that no packet crosses
-// networks, and that what no fault concerns goes on; and after each round of faults that
+// strike. All the time it checks that nothing has two owners, that no packet crosses
+// networks, and that what no fault concerns goes on. After each round of faults it checks that
 // all hosts agree and all containers are reached, and at the end that nothing is left.
 //
 //	chaos -seed 7 -for 5m

@@ -71,9 +71,9 @@ type Options struct {
 }
 
 // Patience is how many times as long everything may take now as on namespace hosts on the machine's own
-// kernel: system calls are slow in UML, a [Guest] is slow altogether, and where more than make a crowd wait
-// for the processors, whoever they are, each takes longer by as much. What is promised within five seconds is
-// promised of a host that can run.
+// kernel. System calls are slow in UML, and a [Guest] is slow altogether. If a crowd of programs, whosever,
+// waits for the processors, each takes longer by as much. What is promised within five seconds is promised of a
+// host that can run.
 func (o Options) Patience() time.Duration {
 	const most = 4 // times, of a crowd
 	kind := 1.0

@@ -1,7 +1,7 @@
-// Package offload is a TUN device that takes TCP in a UDP tunnel whole. From Linux 6.17 on the kernel gives such a
-// packet, VXLAN of up to 64 kB, in one read, if the process cuts it into those that go on the wire; and it takes one in
-// one write, if the process has joined those that came. wireguard-go's own device has no word for tunnels, so that each
-// packet is a system call there.
+// Package offload is a TUN device that takes TCP in a UDP tunnel whole. From Linux 6.17 on the kernel gives VXLAN of up
+// to 64 kB in one read, and the process cuts it into the packets that go on the wire. It also takes such a packet in one
+// write, if the process has joined those that came. wireguard-go's own device does not know tunnels: each packet is a
+// system call there.
 package offload
 
 import (

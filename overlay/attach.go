@@ -60,10 +60,15 @@ func (o *Overlay) change(ctx context.Context, endpointID string, detached bool, 
 }
 
 // Wait returns when the flows of a snapshot with that Rev, or a later one, are in
-// place.
+// place, and the switch goes by them alone: nothing passes by what it had worked out before.
 func (o *Overlay) Wait(ctx context.Context, rev uint64) error {
-	_, err := o.until(ctx, func(r result) bool { return r.pass > 0 && r.rev >= rev })
-	return err
+	if _, err := o.until(ctx, func(r result) bool { return r.pass > 0 && r.rev >= rev }); err != nil {
+		return err
+	}
+	if err := o.cfg.Bridge.Settle(ctx); err != nil {
+		return fmt.Errorf("wait for the switch to go by its flows: %w", err)
+	}
+	return nil
 }
 
 // Pass returns when a pass that began after the call has put the flows in place.

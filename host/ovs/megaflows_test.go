@@ -3,6 +3,7 @@ package ovs_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -114,6 +115,103 @@ func stalePackets(t *testing.T, b *ovs.Bridge, forget bool) bool {
 		}
 	}
 	return stale
+}
+
+// TestSettle: what is forbidden does not pass once Settle has returned, also where a container has made thousands of megaflows.
+func TestSettle(t *testing.T) {
+	_, b := ovstest.Start(t)
+	if err := b.Ensure(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"from", "to"} {
+		other := map[string]string{"from": "sender", "to": "receiver"}[name]
+		ovstest.Run(t, "ip", "link", "add", name, "type", "veth", "peer", "name", other)
+		t.Cleanup(func() { ovstest.Run(t, "ip", "link", "del", name) })
+		ovstest.Run(t, "sysctl", "-qw", "net.ipv6.conf."+name+".disable_ipv6=1", "net.ipv6.conf."+other+".disable_ipv6=1")
+		ovstest.Run(t, "ip", "link", "set", name, "up")
+		ovstest.Run(t, "ip", "link", "set", other, "up")
+	}
+	ovstest.Run(t, "ovs-vsctl", "--db=unix:"+b.DB, "add-port", b.Name, "from", "--", "set", "Interface", "from", "ofport_request=1",
+		"--", "add-port", b.Name, "to", "--", "set", "Interface", "to", "ofport_request=2")
+	send, received := sender(t, "sender"), receiver(t, "receiver")
+	asked := net.IPv4(10, 9, 0, 2)
+	for _, settle := range []bool{false, true} {
+		// Who reads the address has a megaflow for each.
+		if err := b.ApplyBundle(t.Context(), []string{"delete", "add in_port=1,ip,actions=move:NXM_OF_IP_DST[]->NXM_NX_REG1[],output:2"}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 8000 {
+			send(net.IPv4(10, 8, byte(i>>8), byte(i)))
+		}
+		ovstest.Eventually(t, time.Minute, func() error {
+			send(asked)
+			if received(100*time.Millisecond)(asked) == 0 {
+				return errors.New("nothing passes")
+			}
+			return nil
+		})
+		stop, stopped := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(stopped)
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(200 * time.Microsecond):
+					send(asked)
+				}
+			}
+		}()
+		if err := b.ApplyBundle(t.Context(), []string{"delete", "add in_port=1,ip,actions=drop"}); err != nil {
+			t.Fatal(err)
+		}
+		if settle {
+			if err := b.Settle(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		received(0) // what has passed before
+		late := received(time.Second)(asked)
+		close(stop)
+		<-stopped
+		t.Logf("settled %t: %d packets came late", settle, late)
+		if settle && late > 0 {
+			t.Errorf("%d packets of what is forbidden passed after the switch was said to forbid it", late)
+		}
+	}
+}
+
+// receiver returns a function that takes what comes to a device within a time, and says how much of it was for an address.
+func receiver(t *testing.T, dev string) func(within time.Duration) func(net.IP) int {
+	t.Helper()
+	link, err := net.InterfaceByName(dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, int(unix.ETH_P_IP)<<8&0xff00|int(unix.ETH_P_IP)>>8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: link.Index, Protocol: unix.ETH_P_IP<<8&0xff00 | unix.ETH_P_IP>>8}); err != nil {
+		t.Fatal(err)
+	}
+	return func(within time.Duration) func(net.IP) int {
+		t.Helper()
+		seen := map[string]int{}
+		frame := make([]byte, 64)
+		for end := time.Now().Add(within); ; {
+			n, err := unix.Read(fd, frame)
+			switch {
+			case err == nil && n >= 34:
+				seen[net.IP(frame[30:34]).String()]++
+			case err != nil && !time.Now().Before(end):
+				return func(to net.IP) int { return seen[to.String()] }
+			case err != nil:
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}
 }
 
 // sender returns a function that sends a packet of UDP to an address out of a device.

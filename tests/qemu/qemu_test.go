@@ -3,7 +3,9 @@
 package qemu
 
 import (
+	"bytes"
 	"flag"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,7 +28,11 @@ func TestMain(m *testing.M) { lab.Main(m) }
 
 func TestScenarios(t *testing.T) {
 	if !lab.InGuest() {
-		inGuest(t)
+		files := []string{"tests/scenarios", "tests/engines", "tests/uml"}
+		if *arch == runtime.GOARCH { // Compose is of this machine, and so those of another one have none
+			files = append(files, compose(t))
+		}
+		inGuest(t, files, "-test.parallel=1", "-env", *env, "-scenarios", *scenarios)
 		return
 	}
 	var files []string
@@ -47,21 +53,43 @@ func TestScenarios(t *testing.T) {
 	scenario.Run(t, opts, files...)
 }
 
-// inGuest runs this test in a guest.
-func inGuest(t *testing.T) {
+// TestPolicyPackets sends packets past policies beside Open vSwitch's kernel datapath: hostile ones, of all protocols, in fragments,
+// behind headers, and those of connections that a policy cuts.
+func TestPolicyPackets(t *testing.T) {
+	if !lab.InGuest() {
+		program := build(t, filepath.Join(t.TempDir(), "overlay.test"), "test", "-c", "-ldflags=-w", "../../overlay")
+		inGuest(t, []string{program + "=/grapevine/bin/overlay.test"})
+		return
+	}
+	var said bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), "../../bin/overlay.test", "-test.v", "-test.run=Policy(OfPackets|Cuts|OfAll|Behind|Fragments)|Reject|RuleCounts|ManyPeers")
+	cmd.Env = append(os.Environ(), "GRAPEVINE_OVSTEST_DATAPATH=kernel")
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(t.Output(), &said), t.Output()
+	if err := cmd.Run(); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"OfPackets", "Cuts", "OfAllProtocols", "BehindHeaders", "FragmentsWithoutEnd"} {
+		if !strings.Contains(said.String(), "--- PASS: TestPolicy"+name+" ") {
+			t.Errorf("TestPolicy%s did not pass", name)
+		}
+	}
+}
+
+// inGuest runs this test in a guest that has these files besides, with these arguments.
+func inGuest(t *testing.T, files []string, args ...string) {
 	limit := 2 * time.Hour
 	if end, ok := t.Deadline(); ok {
 		limit = time.Until(end) - 10*time.Second
 	}
 	g := lab.Guest{
 		Arch: *arch, Tree: script(t, "tree", "--arch", *arch, "trixie"), Kernel: script(t, "kernel", "--arch", *arch, "trixie"),
-		Argv: []string{filepath.Join("bin", filepath.Base(os.Args[0])), "-test.v", "-test.parallel=1", "-env", *env, "-scenarios", *scenarios},
-		Dir:  "tests/qemu", Files: []string{"scripts", "docs", "README.md", "examples", "tests/scenarios", "tests/uml", "tests/qemu"},
+		Argv: append([]string{filepath.Join("bin", filepath.Base(os.Args[0])), "-test.v", "-test.run=^" + t.Name() + "$"}, args...),
+		Dir:  "tests/qemu", Files: append(files, "scripts", "docs", "README.md", "examples", "tests/qemu"),
 		Limit: limit, Stdout: t.Output(), Stderr: t.Output(), Progress: func(line string) { t.Log(line) },
 	}
 	if *arch == runtime.GOARCH {
-		g.Files = append(g.Files, "bin/grapevine", compose(t))
-	} else { // Compose is of this machine, and so these scenarios have none
+		g.Files = append(g.Files, "bin/grapevine")
+	} else {
 		dir := t.TempDir()
 		g.Program = build(t, filepath.Join(dir, "qemu.test"), "test", "-c", "-ldflags=-w", ".")
 		g.Files = append(g.Files, build(t, filepath.Join(dir, "grapevine"), "build", "-trimpath", "-ldflags=-s -w", "../../cmd/grapevine")+"=/grapevine/bin/grapevine")

@@ -43,11 +43,7 @@ container's host says who asked.`,
 		Args:              named("a container", 1, 1),
 		ValidArgsFunction: complete(containerNames),
 		RunE: func(c *cobra.Command, args []string) error {
-			format, err := outputFormat(c)
-			if err != nil {
-				return err
-			}
-			client, err := newClient(c)
+			format, client, err := asking(c)
 			if err != nil {
 				return err
 			}

@@ -28,11 +28,7 @@ Exit status: 0 all came back; 1 some did not; 2 nobody could be asked.`,
 		Args:              named("a host", 1, 1),
 		ValidArgsFunction: complete(hostNames),
 		RunE: func(c *cobra.Command, args []string) error {
-			format, err := outputFormat(c)
-			if err != nil {
-				return err
-			}
-			client, err := newClient(c)
+			format, client, err := asking(c)
 			if err != nil {
 				return err
 			}

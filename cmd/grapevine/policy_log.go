@@ -84,20 +84,10 @@ func logState(l api.PolicyLog) string {
 
 // followLog prints what is logged as it happens, until ctx ends.
 func followLog(ctx context.Context, client *api.Client, w io.Writer) error {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
 	said := ""
 	var last uint64
-	for {
-		asked, cancel := context.WithTimeout(ctx, patience)
-		l, err := client.Policies().Log(asked, last)
-		cancel()
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil:
-			return err
-		}
+	ask := func(ctx context.Context) (api.PolicyLog, error) { return client.Policies().Log(ctx, last) }
+	return follow(ctx, ask, func(l api.PolicyLog) error {
 		last = l.Last
 		if err := showLogged(w, l); err != nil {
 			return err
@@ -108,10 +98,6 @@ func followLog(ctx context.Context, client *api.Client, w io.Writer) error {
 				return err
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
+		return nil
+	})
 }

@@ -72,11 +72,7 @@ Exit status: 0 nothing was found in the way; 1 something was; 2 it could not be 
 		},
 		ValidArgsFunction: complete(containerNames),
 		RunE: func(c *cobra.Command, args []string) error {
-			format, err := outputFormat(c)
-			if err != nil {
-				return err
-			}
-			client, err := newClient(c)
+			format, client, err := asking(c)
 			if err != nil {
 				return err
 			}

@@ -269,18 +269,8 @@ func followTraffic(ctx context.Context, client *api.Client, w io.Writer, all boo
 	}
 	states := map[key]string{}
 	said := ""
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		asked, cancel := context.WithTimeout(ctx, patience)
-		t, err := client.Traffic(asked, want.question(all))
-		cancel()
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	ask := func(ctx context.Context) (api.Traffic, error) { return client.Traffic(ctx, want.question(all)) }
+	return follow(ctx, ask, func(t api.Traffic) error {
 		if err := want.known(ctx, client, t.Connections); err != nil && said == "" {
 			return err
 		}
@@ -306,10 +296,6 @@ func followTraffic(ctx context.Context, client *api.Client, w io.Writer, all boo
 				return err
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
+		return nil
+	})
 }

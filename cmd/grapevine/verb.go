@@ -24,11 +24,7 @@ func verb[T any](c *cobra.Command, limit time.Duration, ask func(context.Context
 		c.Args = noNames
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
-		format, err := outputFormat(c)
-		if err != nil {
-			return err
-		}
-		client, err := newClient(c)
+		format, client, err := asking(c)
 		if err != nil {
 			return err
 		}
@@ -50,6 +46,15 @@ func verb[T any](c *cobra.Command, limit time.Duration, ask func(context.Context
 		return print(c.Context(), c.OutOrStdout())
 	}
 	return c
+}
+
+// asking is what a verb needs to ask: how it prints the answer, and whom it asks.
+func asking(c *cobra.Command) (format string, client *api.Client, err error) {
+	if format, err = outputFormat(c); err != nil {
+		return "", nil, err
+	}
+	client, err = newClient(c)
+	return format, client, err
 }
 
 // outputFormat is table or json.

@@ -66,6 +66,31 @@ func watch(ctx context.Context, w io.Writer, title string, print func(context.Co
 	}
 }
 
+// follow asks at once and then each second, each time for patience at most, until ctx ends (nil) or something fails.
+func follow[T any](ctx context.Context, ask func(context.Context) (T, error), show func(T) error) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		asked, cancel := context.WithTimeout(ctx, patience)
+		answer, err := ask(asked)
+		cancel()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := show(answer); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
 // pane is what is about to be shown: it is as large as the terminal, and as colourful.
 type pane struct {
 	bytes.Buffer

@@ -319,6 +319,30 @@ func TestLabels(t *testing.T) {
 	}
 }
 
+// TestSilent: while a holder's agent is dead a network's egress does its work, and one with labels does it for those containers alone
+// that were there before: that is said.
+func TestSilent(t *testing.T) {
+	w := newWorld(t)
+	w.Notes = func() map[string]hold.Note {
+		silent := hold.Note{Occupied: net.HardwareAddr{2, 0, 0, 0, 0, 2}, Silent: true}
+		return map[string]hold.Note{"mail": silent, "smtp": silent}
+	}
+	w.dead[other] = true
+	replicatest.Put(t, w.r,
+		cluster.Egress{Name: "mail", Networks: []string{"blue"}, Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.25")}}, cluster.EgressHolder{Egress: "mail", Host: other},
+		cluster.LabelEgress{Name: "smtp", Networks: []string{"blue"}, Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.26")}, Labels: []string{"role=smtp"}}, cluster.EgressHolder{Egress: "smtp", Host: other})
+	var said []string
+	for _, p := range w.Problems(w.r.Snapshot()) {
+		if p.Code == api.EgressUnheld {
+			said = append(said, p.What)
+		}
+	}
+	const want = "containers of network blue with role=smtp that come now do not reach the outside from 192.0.2.26, by egress smtp: host host2, which holds it, goes on without its agent"
+	if len(said) != 1 || !strings.HasPrefix(said[0], want) {
+		t.Errorf("status says %q", said)
+	}
+}
+
 // TestMovable: a host that encrypts all has no VTEP, and its address is as little an egress's.
 func TestMovable(t *testing.T) {
 	w := newWorld(t)

@@ -140,6 +140,13 @@ func (d Desk) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 				Do:   "find that machine (`ip neigh`, the switch's table) and give it another address, or the egress: grapevine egress set " + l.Name + " --address ADDRESS",
 			})
 			continue
+		case n.Silent && len(l.Labels) > 0:
+			list = append(list, api.Problem{
+				Code: api.EgressUnheld,
+				What: fmt.Sprintf("containers of %s that come now do not reach the outside from %s, by egress %s: host %s, which holds it, goes on without its agent, and knows those alone that came before", whose(l.Egress), address, l.Name, s.holder),
+				Do:   "start that agent: `systemctl start grapevine` on host " + s.holder,
+			})
+			continue
 		case n.Silent: // it does its work all the same
 			continue
 		case n.Rival != nil:

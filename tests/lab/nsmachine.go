@@ -14,6 +14,7 @@ const littleGC = "GOGC=400"
 type nsMachine struct {
 	host *Host
 	box  *box
+	nics []string // the router's ends of further interfaces
 }
 
 func (m *nsMachine) server() *box { return m.box }
@@ -21,7 +22,11 @@ func (m *nsMachine) server() *box { return m.box }
 // kill is a power loss: nothing is heard of the host any more, though its kernel's part of
 // the network goes on until it is cleaned up, some time after the processes.
 func (m *nsMachine) kill() {
-	m.host.lab.Wire.unplug(context.Background(), m.host.Name)
+	w := m.host.lab.Wire
+	for _, end := range append(m.nics, m.host.Name) {
+		w.unplug(context.Background(), end)
+	}
+	m.nics = nil
 	m.box.kill()
 }
 
@@ -85,6 +90,7 @@ func (w *Wire) AddNIC(ctx context.Context, h *Host, nic string, addrs ...string)
 		}
 	}
 	w.unplug(ctx, end)
+	m.nics = append(m.nics, end)
 	if err := enterNet(ctx, w.box.pid(), fmt.Sprintf("link add %s type veth peer name %s netns %d\nlink set %[1]s master %[2]s up", end, nic, m.box.pid())); err != nil {
 		return err
 	}

@@ -451,11 +451,15 @@ func (r *Room) lead(want table, look bool, now time.Time) error {
 	}
 	defer conn.Close()
 	ours := nft.Table{Name: tableName, Family: nft.Inet}
-	ruled := func() bool {
+	has := func() int {
 		list, err := conn.Handles(ours)
-		return err == nil && len(list) == rules
+		if err != nil {
+			return 0
+		}
+		return len(list)
 	}
-	if !r.known && now.Sub(r.begun) < settling && ruled() {
+	ruled := func() bool { return has() == rules }
+	if !r.known && now.Sub(r.begun) < settling && has() > 0 {
 		return nil // what an earlier agent led goes on
 	}
 	generation, err := conn.Generation()
@@ -479,7 +483,7 @@ func (r *Room) lead(want table, look bool, now time.Time) error {
 			portsOf(keys, f.v6, was)
 		}
 	}
-	if len(was) > 0 || len(want.ports) > 0 || ruled() {
+	if len(was) > 0 || len(want.ports) > 0 || has() > 0 {
 		if err := conn.Do(whole(r.cfg.Gateway, want)); err != nil {
 			return fmt.Errorf("set the rules of table inet %s: %w", tableName, err)
 		}

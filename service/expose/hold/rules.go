@@ -18,6 +18,8 @@ const (
 	// among them, and by custom everybody's. Whose port it is, sockets decide; who leads a port elsewhere by a rule alone, as
 	// firewalld does, has none, and keeps it.
 	behindOthers = -90
+	// last is that of the chain that refuses: the host's firewall comes first, as it does where a caller of TCP is refused.
+	last = 100
 )
 
 // front is an exposed port, of one family.
@@ -36,13 +38,14 @@ type family struct {
 	v6          bool
 	nfproto     byte
 	here, ports string
+	datagrams   string
 	words       uint32 // of four bytes, that an address has
 	addrType    uint32
 }
 
 var families = []family{
-	{nfproto: unix.NFPROTO_IPV4, here: "here4", ports: "ports4", words: 1, addrType: nft.TypeIPv4},
-	{v6: true, nfproto: unix.NFPROTO_IPV6, here: "here6", ports: "ports6", words: 4, addrType: nft.TypeIPv6},
+	{nfproto: unix.NFPROTO_IPV4, here: "here4", ports: "ports4", datagrams: "datagrams4", words: 1, addrType: nft.TypeIPv4},
+	{v6: true, nfproto: unix.NFPROTO_IPV6, here: "here6", ports: "ports6", datagrams: "datagrams6", words: 4, addrType: nft.TypeIPv6},
 }
 
 func word(n uint32) uint32 { return unix.NFT_REG32_00 + n }
@@ -55,27 +58,37 @@ func word(n uint32) uint32 { return unix.NFT_REG32_00 + n }
 //	  chain arrives { type nat hook prerouting priority -90
 //	    iifname != "gv0" ip daddr @here4 dnat to meta l4proto . th dport . numgen random mod 60 map @ports4 }
 //	  chain begins { type nat hook output priority -90; the same }
+//	  set datagrams4 { type inet_service }
+//	  chain refuses { type filter hook input priority 100
+//	    meta nfproto ipv4 meta l4proto udp th dport @datagrams4 reject with icmpx port-unreachable }
 //	}
 //
+// What comes to an exposed port and is led nowhere comes to the socket that holds it: of TCP that listens not, so that the kernel
+// refuses; datagrams it would take.
 // Which rules of the host's firewall and of Docker's judge what is led is the same as for published ports: those of
 // forwarding, DOCKER-USER among them.
 func frame(gateway string) nft.Table {
 	arrives := nft.Chain{Name: "arrives", Type: "nat", Hook: unix.NF_INET_PRE_ROUTING, Priority: behindOthers}
 	begins := nft.Chain{Name: "begins", Type: "nat", Hook: unix.NF_INET_LOCAL_OUT, Priority: behindOthers}
+	refuses := nft.Chain{Name: "refuses", Type: "filter", Hook: unix.NF_INET_LOCAL_IN, Priority: last}
 	t := nft.Table{Name: tableName, Family: nft.Inet}
 	for _, f := range families {
-		t.Sets = append(t.Sets, f.hereSet(), f.portMap())
+		t.Sets = append(t.Sets, f.hereSet(), f.portMap(), nft.Set{Name: f.datagrams, Type: nft.TypePort, Length: 2})
+		refuses.Rules = append(refuses.Rules, nft.Rule{Exprs: []nft.Expr{
+			nft.Meta(unix.NFT_META_NFPROTO), nft.Equal([]byte{f.nfproto}), nft.Meta(unix.NFT_META_L4PROTO), nft.Equal([]byte{service.UDP}),
+			nft.DestinationPort(), nft.In(f.datagrams, false), nft.Refuse(false),
+		}})
 		// Containers of the cluster have the service's own address.
 		outside := []nft.Expr{nft.Meta(unix.NFT_META_IIFNAME), nft.NotEqual(nft.Name(gateway))}
 		arrives.Rules = append(arrives.Rules, nft.Rule{Exprs: append(outside, f.lead()...)})
 		begins.Rules = append(begins.Rules, nft.Rule{Exprs: f.lead()})
 	}
-	t.Chains = []nft.Chain{arrives, begins}
+	t.Chains = []nft.Chain{arrives, begins, refuses}
 	return t
 }
 
 // rules is how many there are.
-const rules = 4
+const rules = 6
 
 func (f family) lead() []nft.Expr {
 	return []nft.Expr{
@@ -109,7 +122,7 @@ func whole(gateway string, want table) [][]byte {
 func content(gateway string, want table) nft.Table {
 	t := frame(gateway)
 	for i, f := range families {
-		here, ports := &t.Sets[2*i], &t.Sets[2*i+1]
+		here, ports, datagrams := &t.Sets[3*i], &t.Sets[3*i+1], &t.Sets[3*i+2]
 		for _, a := range want.here {
 			if a.Is6() == f.v6 {
 				here.Values = append(here.Values, nft.Bytes(a))
@@ -118,6 +131,9 @@ func content(gateway string, want table) nft.Table {
 		for p, back := range want.ports {
 			if p.v6 == f.v6 {
 				elements(ports, p.Port, back)
+				if p.UDP {
+					datagrams.Values = append(datagrams.Values, nft.Port(p.Port.Port))
+				}
 			}
 		}
 	}

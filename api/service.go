@@ -46,6 +46,8 @@ type CreateServiceRequest struct {
 	Select   string            `json:"select,omitempty"`
 	Labels   map[string]string `json:"labels,omitempty"`
 	Affinity bool              `json:"affinity,omitempty"`
+	// Replace has one that is there be as this says, with its addresses and the ports of hosts that lead to it.
+	Replace bool `json:"replace,omitempty"`
 }
 
 // RemoveServiceRequest names a service, by NETWORK/NAME, or NAME if one network only has it.

@@ -40,7 +40,8 @@ func newServiceCreate() *cobra.Command {
 		Long: `Create a service on a network. It gets an address of the network, which no other host hands out, and an IPv6
 one as well if the network has IPv6. The containers of the network find it by its name. Its replicas are the
 containers on the network that have that name, as a container, a Compose service or a network alias; with
---select NAME those that have another one, with --label those that have all of these labels.`,
+--select NAME those that have another one, with --label those that have all of these labels. With --replace a service
+that is there gets the ports, replicas and affinity that are said, and keeps its address and its exposed ports.`,
 		Example: `  grapevine service create web --network blue --port 80:8080                    # all replicas of Compose's service web
   grapevine service create www --network blue --port 80:8080 --select web       # the same, by another name
   grapevine service create dns --network blue --port 53:5353/udp --label tier=dns
@@ -62,7 +63,8 @@ containers on the network that have that name, as a container, a Compose service
 	f.StringArrayVar(&r.Ports, "port", nil, "a port of its address, and that of its replicas if it is another one: 80:8080, 53:5353/udp; may be said several times")
 	f.StringVar(&r.Select, "select", "", "the name or alias of its replicas (default: its own name)")
 	f.StringArrayVar(&labels, "label", nil, "a label of its replicas, KEY=VALUE; may be said several times")
-	f.BoolVar(&r.Affinity, "affinity", false, "each container stays with one replica, as long as that is there")
+	f.BoolVar(&r.Affinity, "affinity", false, "each container stays with one replica, as long as that gets new connections")
+	f.BoolVar(&r.Replace, "replace", false, "change the service of that name to what is said here; it keeps its address")
 	return c
 }
 

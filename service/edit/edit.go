@@ -46,6 +46,9 @@ func (d Desk) Create(ctx context.Context, r api.CreateServiceRequest) (api.Done,
 	if err != nil {
 		return api.Done{}, api.Errorf(http.StatusBadRequest, "service %.80s: %v", r.Name, err)
 	}
+	if r.Replace {
+		return d.replace(s)
+	}
 	subnets, err := d.free(d.Replica.Snapshot(), s)
 	if err != nil {
 		return api.Done{}, err
@@ -77,6 +80,38 @@ func (d Desk) Create(ctx context.Context, r api.CreateServiceRequest) (api.Done,
 		lines = append(lines, "containers of this host get the replicas' own addresses instead: "+d.Lacks)
 	}
 	return api.Done{Text: strings.Join(lines, "\n")}, nil
+}
+
+// replace makes another service of one that is there, which keeps its addresses, and the ports of hosts that lead to it.
+func (d Desk) replace(s cluster.Service) (api.Done, error) {
+	_, err := d.Replica.Update(func(tx *replica.Tx) error {
+		old, had := alike(tx.Snapshot(), s)
+		if !had {
+			return api.Errorf(http.StatusNotFound, "there is no service %.80s/%.80s to replace: leave out --replace", s.Network, s.Name)
+		}
+		s.Name, s.Addrs, s.Exposed = old.Name, old.Addrs, old.Exposed
+		for _, x := range s.Exposed {
+			if !slices.ContainsFunc(s.Ports, func(p cluster.ServicePort) bool { return p.Proto == x.Proto && p.Port == x.Target }) {
+				return api.Errorf(http.StatusConflict, "service %s: port %d/%s of all hosts leads to its port %d/%s: say that one as well, or first: grapevine service unexpose %s %d",
+					s.Key().ID, x.Port, x.Proto, x.Target, x.Proto, s.Key().ID, x.Port)
+			}
+		}
+		if err := cluster.Validate(s); err != nil {
+			return api.Errorf(http.StatusBadRequest, "service %.80s: %v", s.Name, err)
+		}
+		return tx.Put(s)
+	})
+	switch _, said := errors.AsType[*api.Error](err); {
+	case said:
+		return api.Done{}, err
+	case err != nil:
+		return api.Done{}, fmt.Errorf("replace service %s of network %s: %w", s.Name, s.Network, err)
+	}
+	var ports []string
+	for _, p := range s.Ports {
+		ports = append(ports, service.PortText(p))
+	}
+	return api.Done{Text: fmt.Sprintf("service %s of network %s has the ports %s now, and its address %s as before", s.Name, s.Network, strings.Join(ports, ", "), texts(s.Addrs))}, nil
 }
 
 // longestName is how long a label of DNS may be (RFC 1035, 2.3.4).
@@ -133,7 +168,7 @@ func (d Desk) free(snap *cluster.Snapshot, s cluster.Service) (subnets []netip.P
 			continue
 		}
 		if had && slices.ContainsFunc(old.Addrs, sub.Prefix.Contains) {
-			return nil, api.Errorf(http.StatusConflict, "network %s has a service %s already: give another name, or remove it first: grapevine service remove %s/%s", s.Network, old.Name, s.Network, old.Name)
+			return nil, api.Errorf(http.StatusConflict, "network %s has a service %s already: add --replace to change it, give another name, or remove it first: grapevine service remove %s/%s", s.Network, old.Name, s.Network, old.Name)
 		}
 		if !slices.ContainsFunc(subnets, func(p netip.Prefix) bool { return p.Addr().Is4() == sub.Prefix.Addr().Is4() }) {
 			subnets = append(subnets, sub.Prefix)

@@ -64,6 +64,32 @@ func TestDesk(t *testing.T) {
 	if _, err := d.Create(ctx, good); err == nil || !strings.Contains(err.Error(), "grapevine service remove blue/web") {
 		t.Errorf("made twice: %v", err)
 	}
+	bigger := api.CreateServiceRequest{Network: "blue", Name: "Web", Ports: []string{"80:8081", "81"}, Affinity: true, Replace: true}
+	if _, err := d.Expose(ctx, api.ExposeRequest{Name: "blue/web", Ports: []string{"8080:80"}}); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := d.Create(ctx, bigger); err != nil || done.Text != "service web of network blue has the ports 80:8081/tcp, 81:81/tcp now, and its address 10.1.0.2 and fd00::2 as before" {
+		t.Fatalf("replaced: %q, %v", done.Text, err)
+	}
+	if list, _ := d.List(ctx); len(list) != 1 || len(list[0].Ports) != 2 || len(list[0].Exposed) != 1 || !list[0].Affinity || list[0].Addrs[0] != netip.MustParseAddr("10.1.0.2") {
+		t.Errorf("replaced: %+v", list)
+	}
+	for want, bad := range map[string]api.CreateServiceRequest{
+		"port 8080/tcp of all hosts leads to its port 80/tcp: say that one as well, or first: grapevine service unexpose blue/web 8080": {Network: "blue", Name: "web", Ports: []string{"81"}, Replace: true},
+		"there is no service blue/nobody to replace: leave out --replace":                                                               {Network: "blue", Name: "nobody", Ports: []string{"81"}, Replace: true},
+	} {
+		if _, err := d.Create(ctx, bad); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q, want %q", err, want)
+		}
+	}
+	if _, err := d.Expose(ctx, api.ExposeRequest{Name: "blue/web", Not: true}); err != nil {
+		t.Fatal(err)
+	}
+	good.Replace = true
+	if _, err := d.Create(ctx, good); err != nil {
+		t.Error(err)
+	}
+	good.Replace = false
 	shouted := good
 	shouted.Name = "WEB"
 	if _, err := d.Create(ctx, shouted); err == nil || !strings.Contains(err.Error(), "has a service web already") {

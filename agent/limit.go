@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/grapevine-net/grapevine/api"
@@ -31,16 +32,42 @@ func (l limiting) limit(_ context.Context, r api.LimitRequest) (api.Done, error)
 	if err != nil {
 		return refuse(err)
 	}
+	if err := limitAll(list, change, l.agent.driver.SetLimits); err != nil {
+		return api.Done{}, err
+	}
 	var lines []string
 	for _, e := range list {
-		if err := l.agent.driver.SetLimits(e.ID, change); err != nil {
-			return api.Done{}, fmt.Errorf("limit %s on network %s: nothing is changed: %w", e.Name, e.Network, err)
-		}
 		snap := l.agent.replica.Snapshot()
 		now, _ := cluster.Get[cluster.Endpoint](snap, e.ID)
 		lines = append(lines, fmt.Sprintf("%s on network %s %s", e.Name, e.Network, limitWords(snap.Limits(now))))
 	}
 	return api.Done{Text: strings.Join(lines, "\n")}, nil
+}
+
+// limitAll changes the limits of a container's endpoints, all of them or, as far as what is changed can be changed back, none.
+func limitAll(list []cluster.Endpoint, change func(*cluster.Limits), set func(string, func(*cluster.Limits)) error) error {
+	var undo []func() error
+	var done []string
+	for _, e := range list {
+		var before cluster.Limits
+		err := set(e.ID, func(l *cluster.Limits) { before = *l; change(l) })
+		if err == nil {
+			undo = append(undo, func() error { return set(e.ID, func(l *cluster.Limits) { *l = before }) })
+			done = append(done, e.Network)
+			continue
+		}
+		for i := len(undo) - 1; i >= 0; i-- {
+			if undo[i]() == nil {
+				done = slices.Delete(done, i, i+1)
+			}
+		}
+		what := "nothing is changed"
+		if len(done) > 0 {
+			what = "what is changed stays so on network " + strings.Join(done, ", ")
+		}
+		return fmt.Errorf("limit %s on network %s: %s: %w", e.Name, e.Network, what, err)
+	}
+	return nil
 }
 
 // limitWords are limits, for people.

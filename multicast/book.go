@@ -1,6 +1,7 @@
 package multicast
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -86,13 +87,27 @@ func (b *book) told(endpoint string) []netip.Addr {
 	return nil
 }
 
-// refused says of how many groups of which endpoints nobody is told.
-func (b *book) refused() map[string]int {
-	list := map[string]int{}
+// refusal is of how many groups of an endpoint nobody is told. crowded: it has not as many as one may, but all of the host have.
+type refusal struct {
+	groups  int
+	crowded bool
+}
+
+// refused says whose groups are not all told.
+func (b *book) refused() map[string]refusal {
+	list := map[string]refusal{}
 	for id, m := range b.members {
 		if m.refused > 0 {
-			list[id] = m.refused
+			list[id] = refusal{m.refused, len(m.groups) < cluster.MaxGroups}
 		}
 	}
 	return list
+}
+
+// most are the endpoints that have the most groups, of which there are n at most.
+func (b *book) most(n int) []string {
+	ids := slices.SortedFunc(maps.Keys(b.members), func(x, y string) int {
+		return cmp.Or(cmp.Compare(len(b.members[y].groups), len(b.members[x].groups)), cmp.Compare(x, y))
+	})
+	return ids[:min(n, len(ids))]
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,8 +87,8 @@ func TestBounds(t *testing.T) {
 	b := newBook()
 	b.see("honest", addrs("224.0.0.251"), start)
 	b.see("hostile", many(1, 10000), start)
-	if n := len(b.told("hostile")); n != cluster.MaxGroups || b.refused()["hostile"] != 10000-n {
-		t.Errorf("%d groups are told, %d refused", n, b.refused()["hostile"])
+	if n := len(b.told("hostile")); n != cluster.MaxGroups || b.refused()["hostile"] != (refusal{groups: 10000 - n}) {
+		t.Errorf("%d groups are told, %v refused", n, b.refused()["hostile"])
 	}
 	before := textOf(b, "hostile")
 	b.see("hostile", append(many(0, 100), many(1, 10000)...), start.Add(time.Second))
@@ -100,9 +101,30 @@ func TestBounds(t *testing.T) {
 	if b.total != cluster.MaxHostGroups {
 		t.Errorf("%d groups of all are told, want %d", b.total, cluster.MaxHostGroups)
 	}
-	if got := textOf(b, "honest"); got != "[224.0.0.251]" || b.refused()["honest"] != 0 {
+	if got := textOf(b, "honest"); got != "[224.0.0.251]" || b.refused()["honest"].groups != 0 {
 		t.Errorf("the others' groups cost an honest container its own: %s", got)
 	}
+	// Who comes late finds none left, and those are named that have them.
+	b.see("late", addrs("224.0.0.252"), start)
+	state := cluster.New("00000000000000aa")
+	for _, id := range []string{"late", "hostile", "other1"} {
+		if _, _, err := state.Put(cluster.Endpoint{ID: id, Network: "blue", Host: "00000000000000aa", Name: "c-" + id, Addrs: addrs("10.1.0.2")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	said := ""
+	for _, p := range (&Room{book: b}).Problems(state.Snapshot()) {
+		said += p.What + "\n"
+	}
+	for _, want := range []string{
+		"container c-hostile gets nothing of 10036 multicast groups that it has joined on network blue: a container gets 64 groups\n",
+		"container c-late gets nothing of 1 multicast groups that it has joined on network blue: all containers of a host get 1024 groups, and others here have them, most of all c-hostile (64), ",
+	} {
+		if !strings.Contains(said, want) {
+			t.Errorf("said %q, want %q", said, want)
+		}
+	}
+	b.forget("late")
 	for i := range 100 {
 		b.forget(fmt.Sprint("other", i))
 	}

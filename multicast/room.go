@@ -243,21 +243,32 @@ func (r *Room) report(errs []string) {
 func (r *Room) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 	r.mu.Lock()
 	refused := r.book.refused()
+	var crowd []string
+	for _, id := range r.book.most(3) {
+		crowd = append(crowd, fmt.Sprintf("%s (%d)", nameOf(snap, id), len(r.book.told(id))))
+	}
 	r.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(refused)) {
 		e, there := cluster.Get[cluster.Endpoint](snap, id)
 		if !there {
 			continue
 		}
-		name := e.Name
-		if name == "" {
-			name = fmt.Sprintf("%.12s", id)
+		what := fmt.Sprintf("container %s gets nothing of %d multicast groups that it has joined on network %s: ", nameOf(snap, id), refused[id].groups, e.Network)
+		do := "find out which program joins so many (/proc/net/igmp in the container), and end it or have it join fewer"
+		if refused[id].crowded {
+			what += fmt.Sprintf("all containers of a host get %d groups, and others here have them, most of all %s", cluster.MaxHostGroups, strings.Join(crowd, ", "))
+			do = "find out which program of those joins so many (/proc/net/igmp in the container), and end it or have it join fewer; or run this container on another host"
+		} else {
+			what += fmt.Sprintf("a container gets %d groups", cluster.MaxGroups)
 		}
-		list = append(list, api.Problem{
-			Code: api.GroupsRefused,
-			What: fmt.Sprintf("container %s gets nothing of %d multicast groups that it has joined on network %s: a container gets %d groups, and all of a host %d", name, refused[id], e.Network, cluster.MaxGroups, cluster.MaxHostGroups),
-			Do:   "find out which program joins so many (/proc/net/igmp in the container), and end it or have it join fewer",
-		})
+		list = append(list, api.Problem{Code: api.GroupsRefused, What: what, Do: do})
 	}
 	return list
+}
+
+func nameOf(snap *cluster.Snapshot, endpoint string) string {
+	if e, _ := cluster.Get[cluster.Endpoint](snap, endpoint); e.Name != "" {
+		return e.Name
+	}
+	return fmt.Sprintf("%.12s", endpoint)
 }

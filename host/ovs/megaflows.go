@@ -55,9 +55,10 @@ func (b *Bridge) Settle(ctx context.Context) error {
 	}()
 	wait, ended := context.WithTimeout(ctx, settling)
 	defer ended()
-	// A pass through all of them may be under way that began before the change: of two ends the second is that of one that began after it.
-	for range 2 {
-		if _, err := b.Appctl(wait, "revalidator/wait"); err == nil {
+	// Once it has answered a question it has had those who go through the megaflows know of the change. A pass may still be under way that
+	// began before: of two ends the second is that of one that began after it.
+	for _, command := range []string{"version", "revalidator/wait", "revalidator/wait"} {
+		if _, err := b.Appctl(wait, command); err == nil {
 			continue
 		}
 		if err := ctx.Err(); err != nil {

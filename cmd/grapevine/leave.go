@@ -14,11 +14,11 @@ func newLeave() *cobra.Command {
 	c := verb(&cobra.Command{
 		Use:   "leave",
 		Short: "Take this host out of the cluster",
-		Long: `Take this host out of the cluster: give all its addresses to another host, withdraw
-its records, remove the cluster's networks from this host's Docker, and then the bridge,
-devices, rules and state that are ours, the gossip key too. The agent then answers what
-Docker removes, and makes nothing, over reboots too, until ` + "`grapevine join`" + `. Refused while
-containers are attached.`,
+		Long: `Take this host out of the cluster. It gives all its addresses to another host, withdraws
+its records, and removes the cluster's networks from its Docker. Then it removes the bridge,
+devices, rules and state that are ours, the gossip key too. The agent stays, over reboots
+too: it answers what Docker removes, and makes nothing, until ` + "`grapevine join`" + `. Refused
+while containers are attached.`,
 		Example: `  grapevine leave
   grapevine leave --force    # containers that are attached lose their network`,
 	}, 2*time.Minute, func(ctx context.Context, c *api.Client, _ []string) (api.Done, error) {

@@ -43,9 +43,9 @@ func newRoot() *cobra.Command {
 		Use:   "grapevine",
 		Short: "One network over many Docker hosts, with no master",
 		Long: `grapevine is a network and IPAM driver for Docker: containers on many hosts on
-one network, over Open vSwitch, and no master. Each host runs one agent; the other
-commands ask the agent of this host, over a socket that only root can open (to look,
-who may use Docker as well), or, with -H, that of another host by ssh.`,
+one network, over Open vSwitch, and no master. Each host runs one agent, which the other
+commands ask: that of this host, or, with -H, that of another host by ssh. Only root may
+change anything. Users who may use Docker may look as well.`,
 		Example: `  grapevine status                                                                 # is all well?
   grapevine ps                                                                     # who is where
   grapevine -H ssh://root@nuc1 ps                                                  # from a laptop

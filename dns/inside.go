@@ -78,7 +78,7 @@ func (s *Server) serveSandbox(ctx context.Context, key string, a *attachment) er
 		if f, err = openFront(ctx, net.ListenConfig{}, "4", "127.0.0.11:0"); err != nil {
 			return err
 		}
-		rule, err = newRedirect(nft.DialInside, insideTable(f.port(), f.tcpPort()))
+		rule, err = newRedirect(func() (*nft.Conn, error) { return nft.DialInside(func(bool) {}) }, insideTable(f.port(), f.tcpPort()))
 		return err
 	})
 	if f != nil {

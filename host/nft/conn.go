@@ -24,9 +24,10 @@ type Conn struct {
 	fd    int
 	close sync.Once
 	buf   []byte // of receive
-	// most is how much a dump may tell; 0: as much as there is. polite: a batch first waits for others'.
-	most   int
-	polite bool
+	// most is how much a dump may tell; 0: as much as there is.
+	most int
+	// polite, if it is not nil, says that a batch first waits for others' (Wait), and is told when it begins to and has done so.
+	polite func(waits bool)
 }
 
 // Dial opens a Conn in the calling thread's namespace.
@@ -47,11 +48,11 @@ func Dial() (*Conn, error) {
 }
 
 // DialInside opens a Conn in the calling thread's namespace, which somebody else may administer, such as a container. What it
-// reads there at a time is bounded: ErrMuch says that there is more. And its batches wait (Wait) until they may be done.
-func DialInside() (*Conn, error) {
+// reads there at a time is bounded: ErrMuch says that there is more. And its batches wait (Wait) until they may be done, of which polite is told.
+func DialInside(polite func(waits bool)) (*Conn, error) {
 	c, err := Dial()
 	if err == nil {
-		c.most, c.polite = muchInside, true
+		c.most, c.polite = muchInside, polite
 	}
 	return c, err
 }
@@ -114,8 +115,10 @@ func (c *Conn) do(batch []byte, messages [][]byte) error {
 		acknowledge(batch[last:], true)
 	}
 	batch = append(batch, mark(unix.NFNL_MSG_BATCH_END)...)
-	if c.polite {
-		if err := Wait(); err != nil {
+	if c.polite != nil {
+		c.polite(true)
+		err := Wait()
+		if c.polite(false); err != nil {
 			return err
 		}
 	}

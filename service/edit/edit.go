@@ -90,6 +90,9 @@ func (d Desk) replace(s cluster.Service) (api.Done, error) {
 			return api.Errorf(http.StatusNotFound, "there is no service %.80s/%.80s to replace: leave out --replace", s.Network, s.Name)
 		}
 		s.Name, s.Addrs, s.Exposed = old.Name, old.Addrs, old.Exposed
+		if !has(tx.Snapshot(), old) {
+			return api.Errorf(http.StatusConflict, "service %s: its address is not of the network any more: leave out --replace, and it gets another one", s.Key().ID)
+		}
 		for _, x := range s.Exposed {
 			if !slices.ContainsFunc(s.Ports, func(p cluster.ServicePort) bool { return p.Proto == x.Proto && p.Port == x.Target }) {
 				return api.Errorf(http.StatusConflict, "service %s: port %d/%s of all hosts leads to its port %d/%s: say that one as well, or first: grapevine service unexpose %s %d",
@@ -112,6 +115,16 @@ func (d Desk) replace(s cluster.Service) (api.Done, error) {
 		ports = append(ports, service.PortText(p))
 	}
 	return api.Done{Text: fmt.Sprintf("service %s of network %s has the ports %s now, and its address %s as before", s.Name, s.Network, strings.Join(ports, ", "), texts(s.Addrs))}, nil
+}
+
+// has reports whether a service has an address of its network's subnets as they are now.
+func has(snap *cluster.Snapshot, s cluster.Service) bool {
+	for sub := range cluster.All[cluster.Subnet](snap) {
+		if sub.Network == s.Network && slices.ContainsFunc(s.Addrs, sub.Prefix.Contains) {
+			return true
+		}
+	}
+	return false
 }
 
 // longestName is how long a label of DNS may be (RFC 1035, 2.3.4).

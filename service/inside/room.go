@@ -61,8 +61,9 @@ const (
 	worry = 3 * time.Second
 	// wary is for how long a sandbox that took longer than that waits for others of its kind only.
 	wary = time.Minute
-	// places are so many sandboxes that are written at a time, and slowPlaces are of those that took long.
-	places, slowPlaces = 4, 2
+	// places are so many sandboxes that are written at a time; startPlaces are for those whose container waits for its rules, and slowPlaces
+	// for those that took long.
+	places, startPlaces, slowPlaces = 4, 16, 2
 )
 
 // Room keeps the rules in the sandboxes of this host's containers. Use New.
@@ -75,8 +76,8 @@ type Room struct {
 	patience, worry time.Duration
 	wake            chan struct{} // capacity 1
 	wait            sync.WaitGroup
-	// quick and slow are where a sandbox waits for a place.
-	quick, slow chan struct{}
+	// starting, quick and slow are where a sandbox waits for a place.
+	starting, quick, slow chan struct{}
 
 	mu        sync.Mutex
 	run       context.Context // nil: Run was not called yet, or is over
@@ -95,7 +96,7 @@ type sandbox struct {
 	end       context.CancelFunc // of live
 	seen      bool               // somebody sees to it
 	again     bool               // ... and has to once more
-	begun     time.Time          // when the writing began that goes on; zero: none does
+	waits     time.Time          // since when the kernel has let nobody change its rules; zero: it does
 	slow      time.Time          // until then it is one that took long
 
 	work sync.Mutex // covers what follows, and the rules
@@ -111,13 +112,15 @@ type sandbox struct {
 	looked     time.Time
 	owed       owed
 	stays      service.Stays
+	// rested is until when they are not made anew because somebody else changes the namespace's rules.
+	rested time.Time
 }
 
 // New returns a Room. Nothing is done before Run.
 func New(cfg Config) *Room {
 	return &Room{
 		cfg: cfg, begun: time.Now(), settle: settling, trust: trust, patience: patience, worry: worry, wake: make(chan struct{}, 1),
-		quick: make(chan struct{}, places), slow: make(chan struct{}, slowPlaces), book: service.NewBook(), sandboxes: map[string]*sandbox{},
+		starting: make(chan struct{}, startPlaces), quick: make(chan struct{}, places), slow: make(chan struct{}, slowPlaces), book: service.NewBook(), sandboxes: map[string]*sandbox{},
 	}
 }
 
@@ -219,8 +222,8 @@ func (r *Room) Failed() map[string]string {
 	failed := map[string]string{}
 	for _, s := range r.sandboxes {
 		for _, e := range s.endpoints {
-			switch takes := time.Since(s.begun); {
-			case !s.begun.IsZero() && takes > r.worry:
+			switch takes := time.Since(s.waits); {
+			case !s.waits.IsZero() && takes > r.worry:
 				failed[e] = fmt.Sprintf("its network namespace lets nobody change rules for %s (somebody loads many rules there)", takes.Round(time.Second))
 			case s.failed != "":
 				failed[e] = s.failed
@@ -365,23 +368,20 @@ func (r *Room) see(s *sandbox) {
 	})
 }
 
-// place waits until a sandbox may be written, and notes that it is. It is its own until leave is called, or for as long as others are patient:
+// place waits until a sandbox may be written. The place is its own until leave is called, or for as long as others are patient:
 // who takes longer waits among others of that kind the next time.
 func (r *Room) place(s *sandbox, hurry bool) (leave func()) {
 	r.mu.Lock()
 	at := r.quick
-	if time.Now().Before(s.slow) {
+	switch {
+	case time.Now().Before(s.slow):
 		at = r.slow
+	case hurry:
+		at = r.starting
 	}
 	r.mu.Unlock()
-	give := func() {}
-	if !hurry {
-		at <- struct{}{}
-		give = sync.OnceFunc(func() { <-at })
-	}
-	r.mu.Lock()
-	s.begun = time.Now()
-	r.mu.Unlock()
+	at <- struct{}{}
+	give := sync.OnceFunc(func() { <-at })
 	late := time.AfterFunc(r.patience, func() {
 		give()
 		r.mu.Lock()
@@ -391,9 +391,6 @@ func (r *Room) place(s *sandbox, hurry bool) (leave func()) {
 	return func() {
 		late.Stop()
 		give()
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		s.begun = time.Time{}
 	}
 }
 
@@ -417,7 +414,7 @@ type change struct {
 
 func (c change) none() bool { return c.known && len(c.from) == 0 && len(c.to) == 0 }
 
-// refresh makes a sandbox's rules as they should be. hurry: its container waits for them, and others need not be waited for.
+// refresh makes a sandbox's rules as they should be. hurry: its container waits for them.
 func (r *Room) refresh(s *sandbox, ns *os.File, hurry bool) {
 	s.work.Lock()
 	defer s.work.Unlock()
@@ -440,7 +437,11 @@ func (r *Room) refresh(s *sandbox, ns *os.File, hurry bool) {
 	leave := r.place(s, hurry)
 	err := netns.Do(ns, func() error { return r.change(s, c) })
 	leave()
-	s.retry = time.Time{}
+	if s.retry = (time.Time{}); errors.Is(err, errRests) {
+		s.retry = s.rested
+		r.poke() // Run is to look at retry
+		return
+	}
 	if err != nil {
 		s.known, s.retry = false, time.Now().Add(again)
 		defer r.poke() // Run is to look at retry
@@ -455,7 +456,13 @@ func (r *Room) refresh(s *sandbox, ns *os.File, hurry bool) {
 
 // change makes the rules of the calling thread's namespace as they should be. s.work is held.
 func (r *Room) change(s *sandbox, c change) error {
-	conn, err := nft.DialInside()
+	conn, err := nft.DialInside(func(waits bool) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if s.waits = (time.Time{}); waits {
+			s.waits = time.Now()
+		}
+	})
 	if err != nil {
 		return err
 	}
@@ -493,6 +500,8 @@ func (r *Room) change(s *sandbox, c change) error {
 		s.sizes = has
 		s.owed.add(c.from, c.to)
 		r.forget(s)
+	case c.known && time.Now().Before(s.rested):
+		return errRests
 	default: // none are ours yet, or somebody who may administer the namespace has been there
 		if fronts, err = r.anew(conn, s, &c); err != nil {
 			return err
@@ -503,8 +512,14 @@ func (r *Room) change(s *sandbox, c change) error {
 	return nil
 }
 
-// anew makes all rules, and returns of how many fronts.
+// errRests says that rules were made anew just now, and somebody has changed the namespace's again.
+var errRests = errors.New("rules that somebody else keeps changing are made anew a moment later")
+
+// anew makes all rules, and returns of how many fronts. It takes a share of a processor however often somebody else changes the
+// namespace's rules.
 func (r *Room) anew(conn *nft.Conn, s *sandbox, c *change) (fronts int, err error) {
+	begin := time.Now()
+	defer func() { s.rested = time.Now().Add(min(share*time.Since(begin), again)) }()
 	if s.stays == nil {
 		s.stays = stayed(conn)
 	}

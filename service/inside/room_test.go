@@ -20,6 +20,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/link/linktest"
+	"github.com/grapevine-net/grapevine/host/nft"
 	"github.com/grapevine-net/grapevine/service"
 )
 
@@ -597,5 +598,61 @@ func TestManyInside(t *testing.T) {
 	}
 	if n := len(w.answers("tcp", "10.1.0.9:80")); n != 2 {
 		t.Errorf("connections go to %d replicas", n)
+	}
+}
+
+// TestTouched: who changes a container's rules all the time costs the agent a share of a processor, however many services there are.
+func TestTouched(t *testing.T) {
+	w := newTown(t)
+	var all []cluster.Body
+	for i := range 10 {
+		e := endpoint(fmt.Sprint("r", i), fmt.Sprint("10.1.0.", 20+i))
+		e.Aliases = []string{"many"}
+		all = append(all, e)
+	}
+	for i := range 300 {
+		all = append(all, cluster.Service{
+			Network: "blue", Name: fmt.Sprint("s", i), Select: "many", Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 1, 0, byte(40 + i%200)})},
+			Ports: []cluster.ServicePort{{Proto: "tcp", Port: uint16(80 + i), Target: 80}},
+		})
+	}
+	w.put(all...)
+	w.attached()
+	ctx, cancel := context.WithCancel(t.Context())
+	var others sync.WaitGroup
+	defer others.Wait()
+	defer cancel()
+	others.Go(func() {
+		w.client.Do(func() {
+			conn, err := nft.Dial()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			own := nft.Table{Name: "own", Family: nft.Inet}
+			for ctx.Err() == nil {
+				if err := conn.Do(own.Anew()); err != nil {
+					t.Error(err)
+					return
+				}
+				time.Sleep(time.Millisecond)
+			}
+		})
+	})
+	box := w.room.all()[0]
+	made, last := 0, time.Time{}
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		w.put(all[0])
+		w.del(all[0])
+		box.work.Lock()
+		if box.rested != last {
+			made, last = made+1, box.rested
+		}
+		box.work.Unlock()
+	}
+	t.Logf("made %d times", made)
+	if made > 12 {
+		t.Errorf("in 3 s all rules were made %d times", made)
 	}
 }

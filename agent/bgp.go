@@ -58,6 +58,9 @@ func (b *announcer) routed() (r hold.Routed) {
 	for _, s := range b.speaker.Sessions() {
 		r.Take = r.Take || s.Up
 		r.Keep = r.Keep || s.Up || time.Since(s.Since) < routerless
+		if s.Local.IsValid() {
+			r.From = append(r.From, s.Local)
+		}
 	}
 	return r
 }

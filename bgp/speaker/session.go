@@ -80,7 +80,7 @@ func (p *peer) down(err error) (lasted bool) {
 		if lasted = time.Since(p.now.Since) > lasting; lasted {
 			p.gone = time.Now()
 		}
-		p.now.Up, p.now.Since, p.now.Told, p.now.Unsaid = false, p.gone, 0, nil
+		p.now.Up, p.now.Since, p.now.Told, p.now.Unsaid, p.now.Local = false, p.gone, 0, nil, netip.Addr{}
 	}
 	if was || p.now.Err != err.Error() {
 		p.log.Warn("no session with the router", "err", err)
@@ -89,10 +89,13 @@ func (p *peer) down(err error) (lasted bool) {
 	return lasted
 }
 
-func (p *peer) up(a agreed) {
+func (p *peer) up(a agreed, local net.Addr) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.now = Session{Router: p.router, Up: true, Since: time.Now(), Keeps: a.keeps}
+	if tcp, is := local.(*net.TCPAddr); is {
+		p.now.Local = tcp.AddrPort().Addr().Unmap().WithZone("")
+	}
 	p.log.Info("the router is told which addresses are here", "keeps", a.keeps)
 }
 
@@ -106,7 +109,7 @@ func (p *peer) session(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // without a word
 	a, err := p.greet(conn)
 	if err == nil {
-		p.up(a)
+		p.up(a, conn.LocalAddr())
 		err = p.keep(conn, a)
 	}
 	if r, ok := errors.AsType[*refusal](err); ok {

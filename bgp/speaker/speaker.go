@@ -103,6 +103,8 @@ type Session struct {
 	Keeps  bool      // the router keeps the routes while the agent is gone
 	Told   int       // routes
 	Unsaid []string  // why routes of a family are not told
+	// Local is this host's address in a session that is up.
+	Local netip.Addr
 }
 
 // Sessions are those with all routers, in the order of the settings.

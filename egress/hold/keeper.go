@@ -286,6 +286,9 @@ func (k *Keeper) round(ctx context.Context, snap *cluster.Snapshot, now time.Tim
 	}
 	next = idle
 	names, routed := map[string]bool{}, k.cfg.Routed()
+	for _, a := range routed.From {
+		k.watch(view.Find(a))
+	}
 	mute := cutOff(snap, k.cfg.Self, view)
 	var all errgroup.Group
 	var unfit []cluster.UnfitCase
@@ -295,7 +298,11 @@ func (k *Keeper) round(ctx context.Context, snap *cluster.Snapshot, now time.Tim
 		if !c.Gateway() {
 			continue
 		}
-		k.watch(found[i])
+		for _, s := range found[i] {
+			if !s.routed() {
+				k.watch(s.Place)
+			}
+		}
 		if !found[i].fit() && len(unfit) < cluster.MaxUnfit {
 			unfit = append(unfit, cluster.UnfitCase{Egress: c.Egress.Name, NIC: found[i].cut()})
 		}
@@ -339,12 +346,10 @@ func cutOff(snap *cluster.Snapshot, self cluster.NodeID, view View) bool {
 	return a.IsValid() && view.Find(a).Cut
 }
 
-// watch has the links of interfaces looked at from one round to the next.
-func (k *Keeper) watch(p spots) {
-	for _, s := range p {
-		if s.NIC != "" && !s.routed() && !slices.Contains(k.seen.nics, s.NIC) {
-			k.seen.nics, k.seen.links = append(k.seen.nics, s.NIC), append(k.seen.links, !s.Cut)
-		}
+// watch has the link of an interface looked at from one round to the next.
+func (k *Keeper) watch(p lan.Place) {
+	if p.NIC != "" && !slices.Contains(k.seen.nics, p.NIC) {
+		k.seen.nics, k.seen.links = append(k.seen.nics, p.NIC), append(k.seen.links, !p.Cut)
 	}
 }
 

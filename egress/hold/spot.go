@@ -17,6 +17,7 @@ import (
 type spot struct {
 	lan.Place
 	addr netip.Addr
+	by   string // the interface that has to have a link for it
 }
 
 // spots are those of one egress: one, or one of each family. A host holds all of them or none.
@@ -24,12 +25,30 @@ type spots []spot
 
 // Routed says of addresses on no LAN of this host's, which routers are told of by BGP, whether it may take them, and whether
 // it may keep those that it has.
-type Routed struct{ Take, Keep bool }
+type Routed struct {
+	Take, Keep bool
+	// From are this host's addresses in sessions with routers. A session lasts longer than the link that it goes by.
+	From []netip.Addr
+}
+
+// cut names an interface without a link, if all sessions go by such; "": one does not, or there is none.
+func (r Routed) cut(v View) (nic string) {
+	for _, a := range r.From {
+		p := v.Find(a)
+		if !p.Cut {
+			return ""
+		}
+		nic = p.NIC
+	}
+	return nic
+}
 
 // spotsOf finds the addresses of an egress in a view.
 func spotsOf(c egress.Case, v View, r Routed) (list spots) {
+	cut := r.cut(v)
 	for _, a := range c.Egress.Addrs {
-		s := spot{v.Find(a), a}
+		s := spot{Place: v.Find(a), addr: a}
+		s.by = s.NIC
 		switch {
 		case s.Off && r.Take:
 			s.NIC = lan.Loopback
@@ -40,7 +59,7 @@ func spotsOf(c egress.Case, v View, r Routed) (list spots) {
 			s.Here, s.Ours = false, false
 		}
 		if s.routed() { // it is known by no MAC
-			s.MAC = nil
+			s.MAC, s.Cut, s.by = nil, cut != "", cut
 		}
 		list = append(list, s)
 	}
@@ -70,7 +89,7 @@ func (l spots) cut() string {
 	if i < 0 || l.any(func(s spot) bool { return s.NIC == "" }) {
 		return ""
 	}
-	return l[i].NIC
+	return l[i].by
 }
 
 // remove takes those away that we have added.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/egress"
@@ -64,6 +65,70 @@ func (l *table) Probe(_ context.Context, _ string, a netip.Addr) (net.HardwareAd
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.theirs[a], nil
+}
+
+// routers is a host whose addresses outside lo are on one interface, and that has an address of ours at lo, or is on no LAN of it.
+type routers struct {
+	table
+	held bool
+	cut  bool
+}
+
+func (r *routers) Look() (View, error) { return r, nil }
+func (r *routers) Linked(string) bool  { return !r.cut }
+func (r *routers) Add(string, netip.Addr) error {
+	r.held = true
+	return nil
+}
+
+func (r *routers) Remove(netip.Addr) error {
+	r.held = false
+	return nil
+}
+
+func (r *routers) Find(a netip.Addr) lan.Place {
+	switch {
+	case a != mail:
+		return lan.Place{NIC: "eth1", Here: true, Cut: r.cut}
+	case r.held:
+		return lan.Place{NIC: lan.Loopback, Here: true, Ours: true}
+	}
+	return lan.Place{Off: true}
+}
+
+// TestRoutedCut: a session with a router lasts longer than the link that it goes by. A holder without the link leaves an address that
+// routers lead to to another gateway, if there is one, as it does one on a LAN.
+func TestRoutedCut(t *testing.T) {
+	for _, alone := range []bool{false, true} {
+		w := newWorld(t, "host1", "host2")
+		replicatest.Hear(t, w.r, other, cluster.Node{ID: other, Name: "host2"})
+		r := &routers{}
+		w.k.cfg.LAN = r
+		w.k.cfg.Routed = func() Routed {
+			return Routed{Take: true, Keep: true, From: []netip.Addr{netip.MustParseAddr("198.18.0.1")}}
+		}
+		w.dead[other] = alone
+		step := func(d time.Duration) {
+			for range d / tick {
+				w.k.step(t.Context(), w.r.Snapshot(), w.now)
+				w.now = w.now.Add(tick)
+			}
+		}
+		if step(3 * turn); !r.held || w.holder() != self {
+			t.Fatalf("it does not take it: %+v", w.k.Notes())
+		}
+		r.cut = true
+		if step(linkless); !r.held || w.k.Notes()["mail"].Cut != "eth1" {
+			t.Errorf("alone: %v: a moment later: %+v", alone, w.k.Notes()["mail"])
+		}
+		if step(2 * tick); r.held != alone || (w.holder() == self) != alone || w.k.Serves("mail") != alone {
+			t.Errorf("alone: %v: then it has it: %v, by the record %q", alone, r.held, w.holder())
+		}
+		r.cut = false
+		if step(3 * turn); !r.held || w.holder() != self || w.k.Notes()["mail"].Any() {
+			t.Errorf("alone: %v: the link is back: %+v", alone, w.k.Notes()["mail"])
+		}
+	}
 }
 
 // TestBoth: an egress with an address of each family is held with both or with none, and whoever has one of them is

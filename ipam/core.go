@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,6 +64,29 @@ func (a *core) claim(owner cluster.NodeID, blocks ...netip.Prefix) ([]cluster.Re
 		return nil, fmt.Errorf("claim %v for host %s: %w", blocks, owner, err)
 	}
 	return recs, nil
+}
+
+// withAround returns claims and those around them: who is given numbers, and claims more than these at once, replaces a claim around
+// them that it may not have heard of yet, and with it the proofs that it carries.
+func (a *core) withAround(recs []cluster.Record) []cluster.Record {
+	snap := a.replica.Snapshot()
+	seen := map[netip.Prefix]bool{}
+	for _, r := range recs {
+		given, ok := r.Body.(cluster.Claim)
+		if !ok {
+			continue
+		}
+		for c := range snap.Ring().Within(given.Block) {
+			if c.Block.Bits() >= given.Block.Bits() || seen[c.Block] {
+				continue
+			}
+			seen[c.Block] = true
+			if around, ok := snap.Record(cluster.Claim{Block: c.Block}.Key()); ok {
+				recs = append(slices.Clip(recs), around)
+			}
+		}
+	}
+	return recs
 }
 
 // mayHave refuses askers that no number must go to.

@@ -81,7 +81,7 @@ func (a *giver) give(to cluster.NodeID, g askGive) ([]cluster.Record, error) {
 		return nil, err
 	}
 	a.core.cfg.Log.Info("gave a range away", "range", blocks[0], "to", to)
-	return recs, nil
+	return a.core.withAround(recs), nil
 }
 
 // pick picks the blocks to give. a.mu is held.

@@ -320,3 +320,30 @@ func TestPrefixesComeAround(t *testing.T) {
 		t.Errorf("%d prefixes were used, and left %d claims, where %d are enough", len(seen), claims, most)
 	}
 }
+
+// TestGivenWithWhatIsAround: a host that is given all of a block in pieces, and claims it at once, shows all that proves that it may,
+// also what the giver showed when it claimed the whole, of which nobody had heard.
+func TestGivenWithWhatIsAround(t *testing.T) {
+	w := newWorld(t, 4)
+	a, b, taker, off := w.hosts[0], w.hosts[1], w.hosts[2], w.hosts[3]
+	claim := func(h *host, owner cluster.NodeID, block string) {
+		h.core.mu.Lock()
+		defer h.core.mu.Unlock()
+		_ = get(h.core.claim(owner, netip.MustParsePrefix(block)))(t)
+	}
+	claim(a, b.id, "10.128.4.0/26")
+	w.spread()
+	claim(b, a.id, "10.128.4.0/26")
+	w.gossip(b, a)
+	w.gossip(b, taker)
+	claim(a, a.id, "10.128.4.0/24")
+	for _, half := range []string{"10.128.4.0/25", "10.128.4.128/25"} {
+		must(t, taker.prefixes.obtainPiece(ctx, netip.MustParsePrefix(half)))
+	}
+	claim(taker, taker.id, "10.128.4.0/24")
+	w.gossip(taker, a)
+	w.spread()
+	if !off.replica.Snapshot().Ring().OwnsAll(taker.id, netip.MustParsePrefix("10.128.4.0/24")) {
+		t.Errorf("who was off believes\n%s", w.claims(netip.MustParseAddr("10.128.4.1")))
+	}
+}

@@ -84,7 +84,7 @@ func (a *leaver) giveAll(heir cluster.NodeID) ([]cluster.Record, error) {
 			recs = append(recs, rec)
 		}
 	}
-	return recs, nil
+	return a.core.withAround(recs), nil
 }
 
 // serveTake is the heir's side of Leave.

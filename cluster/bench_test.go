@@ -160,3 +160,15 @@ func BenchmarkCluster(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkProvable has a /64 of which single addresses were another host's, next to each other.
+func BenchmarkProvable(b *testing.B) {
+	for _, numbers := range []int{1, 60, 2000} {
+		owner := gathered(b, prefix("fd00:1::/64"), numbers)
+		b.Run(fmt.Sprint(numbers), func(b *testing.B) {
+			for b.Loop() {
+				owner.Provable(prefix("fd00:1::/64"))
+			}
+		})
+	}
+}

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"cmp"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -12,16 +11,29 @@ import (
 // maxProofs bounds the proofs of a claim; the newest are kept. Who claims what has more does it in parts (Provable).
 const maxProofs = 64
 
-// proofs returns the claims of others that c, which this host is about to write,
-// replaces, and their proofs: of each writer and block the newest. A host that
-// has not heard of those claims, and cannot hear of them any more, sees by them
-// that the writer of c owned the numbers.
+// said is a claim of another host's that a claim of this host's replaces, or that is a proof of one that it replaces.
+type said struct {
+	rec   *Record
+	claim ring.Claim
+	with  int // the length of the block of the claim in the ring that it is, or that it came with
+}
+
+// proofs returns what a claim of this host's on a block has to show: claims of other hosts that it replaces, and their proofs. A
+// host that has not heard of those, and cannot hear of them any more, sees by them that this host owned the numbers.
 //
-// The newest of each writer and block is enough: whoever still takes an earlier
-// owner for the owner believes that one's newest gift at once, as far as it goes (pass).
-func (s *State) proofs(c ring.Claim) []Record {
-	list := s.allProofs(c)
-	return list[max(0, len(list)-maxProofs):]
+// Of each number the newest word of each host is enough: whoever still takes an earlier owner for the owner believes that one's
+// newest word at once, as far as it goes (pass). And of a host that is gone a newer word of who may speak for it (voices) is.
+func (s *State) proofs(block netip.Prefix) []Record {
+	v := voices{s, map[NodeID]voice{}}
+	needed := v.needed(v.words(block))
+	slices.SortFunc(needed, func(a, b said) int { return a.rec.Version.Compare(b.rec.Version) })
+	needed = needed[max(0, len(needed)-maxProofs):]
+	list := make([]Record, len(needed))
+	for i, w := range needed {
+		list[i] = *w.rec
+		list[i].proofs = nil
+	}
+	return list
 }
 
 // maxParts bounds the parts of Provable that have proofs, so that no block has claims without end. What lies close together in a wide block,
@@ -31,28 +43,136 @@ const maxParts = 16
 // Provable are the parts in which a block is to be claimed, so that each claim has all of its proofs: mostly the block as it is.
 // What has the most is halved first. What maxParts do not suffice for keeps the newest proofs, as does a single number.
 func (s *State) Provable(block netip.Prefix) []netip.Prefix {
-	count := func(p netip.Prefix) int {
-		return len(s.allProofs(ring.Claim{Block: p, Version: ring.Version{Counter: s.clock + 1, By: s.self}}))
+	v := voices{s, map[NodeID]voice{}}
+	type part struct {
+		words  []said
+		proofs int
 	}
-	parts, counts := []netip.Prefix{block}, []int{count(block)}
+	words := v.words(block)
+	blocks, parts := []netip.Prefix{block}, []part{{words, len(v.needed(words))}}
 	for proven := 1; proven < maxParts; {
 		most := -1
-		for i, n := range counts {
-			if n > maxProofs && parts[i].Bits() < block.Addr().BitLen() && (most < 0 || n > counts[most]) {
+		for i, p := range parts {
+			if p.proofs > maxProofs && blocks[i].Bits() < block.Addr().BitLen() && (most < 0 || p.proofs > parts[most].proofs) {
 				most = i
 			}
 		}
 		if most < 0 {
 			break
 		}
-		low, high := halves(parts[most])
-		below, above := count(low), count(high)
-		parts, counts = slices.Replace(parts, most, most+1, low, high), slices.Replace(counts, most, most+1, below, above)
-		if below > 0 && above > 0 {
+		low, high := halves(blocks[most])
+		was := parts[most]
+		// What came with a claim on both stays with that one, around them.
+		words := slices.DeleteFunc(was.words, func(w said) bool { return w.with < low.Bits() })
+		at, _ := slices.BinarySearchFunc(words, high, func(w said, high netip.Prefix) int { return w.claim.Block.Compare(high) })
+		below, above := part{words: words[:at]}, part{words: words[at:]}
+		for _, half := range []*part{&below, &above} {
+			if half.proofs = was.proofs; len(half.words) < len(was.words) {
+				half.proofs = len(v.needed(half.words))
+			}
+		}
+		blocks, parts = slices.Replace(blocks, most, most+1, low, high), slices.Replace(parts, most, most+1, below, above)
+		if below.proofs > 0 && above.proofs > 0 {
 			proven++
 		}
 	}
-	return parts
+	return blocks
+}
+
+// voices knows who may speak for whom.
+type voices struct {
+	state *State
+	of    map[NodeID]voice
+}
+
+// voice is who may speak for a host that is gone.
+type voice struct {
+	hosts   []NodeID
+	anybody bool
+}
+
+// words returns what other hosts have said of numbers that a claim of this host's on a block replaces, but for those for which this
+// host may speak: in the order of the blocks, wider ones before what is inside them, and of one block the newest first.
+func (v voices) words(block netip.Prefix) (list []said) {
+	add := func(r *Record, with netip.Prefix) {
+		if c, ok := r.claim(); ok && !v.speaks(v.state.self, c.Version.By) {
+			list = append(list, said{r, c, with.Bits()})
+		}
+	}
+	for d := range v.state.cur.ring.Within(block) {
+		if r := v.state.claimed(d); r != nil && d.Block.Bits() >= block.Bits() {
+			add(r, d.Block)
+			for i := range r.proofs {
+				add(&r.proofs[i], d.Block)
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b said) int {
+		return cmp.Or(a.claim.Block.Compare(b.claim.Block), b.claim.Version.Compare(a.claim.Version))
+	})
+	return list
+}
+
+// needed returns those words, in their order, since which nobody who may speak for the same host has said anything of all of the block.
+func (v voices) needed(words []said) (list []said) {
+	var around []*said // of those, what is on the next one's block or around it
+	for i := range words {
+		w := &words[i]
+		for len(around) > 0 && !covers(around[len(around)-1].claim.Block, w.claim.Block) {
+			around = around[:len(around)-1]
+		}
+		if !slices.ContainsFunc(around, func(o *said) bool {
+			return o.claim.Version.Compare(w.claim.Version) >= 0 && v.speaks(o.claim.Version.By, w.claim.Version.By)
+		}) {
+			list, around = append(list, *w), append(around, w)
+		}
+	}
+	return list
+}
+
+// speaks reports whether a host may speak for another one, as every host believes that has heard as much (heir).
+func (v voices) speaks(host, dead NodeID) bool {
+	if host == dead {
+		return true
+	}
+	of, known := v.of[dead]
+	if !known {
+		of.hosts, of.anybody = v.state.successors(dead)
+		v.of[dead] = of
+	}
+	return of.anybody || slices.Contains(of.hosts, host)
+}
+
+// successors returns who may speak for a host that is gone: the host that wrote its tombstone, and that which wrote that one's, and
+// so on; and anybody if the last of them left by its own word. Who is being forgotten may get another tombstone yet.
+func (s *State) successors(gone NodeID) (hosts []NodeID, anybody bool) {
+	for range maxHeirs {
+		r, ok := s.cur.Record(Node{ID: gone}.Key())
+		switch by := r.Version.Node; {
+		case !ok || r.Deleted == 0:
+			return hosts, false
+		case by == gone:
+			return hosts, s.rights.promised == nil || !s.rights.promised(gone)
+		default:
+			hosts, gone = append(hosts, by), by
+		}
+	}
+	return hosts, false
+}
+
+// claimed returns the record of a claim of the ring.
+func (s *State) claimed(c ring.Claim) (found *Record) {
+	s.cur.byWriter.AscendGreaterOrEqual(s.at(Version{c.Version.Counter, c.Version.By}), func(r *Record) bool {
+		if is, ok := r.claim(); ok && is == c {
+			found = r
+		}
+		return found == nil && r.Version.Counter == c.Version.Counter && r.Version.Node == c.Version.By
+	})
+	return found
+}
+
+func covers(outer, inner netip.Prefix) bool {
+	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
 }
 
 func halves(p netip.Prefix) (low, high netip.Prefix) {
@@ -60,33 +180,6 @@ func halves(p netip.Prefix) (low, high netip.Prefix) {
 	b[(bits-1)/8] |= 0x80 >> ((bits - 1) % 8)
 	top, _ := netip.AddrFromSlice(b)
 	return netip.PrefixFrom(p.Addr(), bits), netip.PrefixFrom(top, bits)
-}
-
-func (s *State) allProofs(c ring.Claim) []Record {
-	type source struct {
-		writer NodeID
-		block  netip.Prefix
-	}
-	newest := map[source]Record{}
-	add := func(r Record) {
-		claim, _ := r.claim()
-		at := source{r.Version.Node, claim.Block}
-		if old, ok := newest[at]; r.Version.Node != s.self && (!ok || old.Version.Compare(r.Version) < 0) {
-			newest[at] = r
-		}
-	}
-	for d := range s.cur.ring.Within(c.Block) {
-		r, ok := s.cur.Record(Claim{Block: d.Block}.Key())
-		if !ok || !c.Dominates(d) {
-			continue
-		}
-		for _, t := range r.proofs {
-			add(t)
-		}
-		r.proofs = nil
-		add(r)
-	}
-	return slices.SortedFunc(maps.Values(newest), func(a, b Record) int { return a.Version.Compare(b.Version) })
 }
 
 // rights is who may write what, by what this host has heard and has promised.

@@ -378,3 +378,232 @@ func TestMoreProofsThanAClaimHas(t *testing.T) {
 		equal(t, off, owner)
 	}
 }
+
+// TestProofsOutliveTheirHosts: hosts come, are given numbers, give them on, and leave or are forgotten, each of them with what only some have
+// heard of it. Whoever was off from any time on, and heard some of it in between, believes all that is claimed at the end.
+func TestProofsOutliveTheirHosts(t *testing.T) {
+	left, forgotten, spared, parted := 0, 0, 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		first := signer(t, 1)
+		block := rapid.SampledFrom([]netip.Prefix{lower, space}).Draw(t, "block")
+		put(t, first, Claim{Block: block, Owner: first.Self()})
+		put(t, first, Node{ID: first.Self()})
+		hosts, born := []*State{first}, 1
+		come := func() *State {
+			born++
+			h := signer(t, born)
+			exchange(t, first, h, 1000)
+			put(t, h, Node{ID: h.Self()})
+			exchange(t, h, first, 1000)
+			hosts = append(hosts, h)
+			return h
+		}
+		witness := come() // it owns nothing, and is asked for all
+		come()
+		come()
+		host := func(label string) *State { return hosts[rapid.IntRange(0, len(hosts)-1).Draw(t, label)] }
+		tell := func(to *State, recs ...Record) {
+			merge(t, to, wire(t, recs...))
+			for _, h := range hosts {
+				if rapid.IntRange(0, 2).Draw(t, "heard") > 0 {
+					merge(t, h, wire(t, recs...))
+				}
+			}
+		}
+		claim := func(from, to *State, block netip.Prefix) (recs []Record) {
+			parts := from.Provable(block)
+			if len(parts) > 1 {
+				parted++
+			}
+			for _, p := range parts {
+				said := map[Version]bool{}
+				for c := range from.Snapshot().Ring().Within(p) {
+					old, _ := from.Snapshot().Record(Claim{Block: c.Block}.Key())
+					for _, r := range append(slices.Clip(old.proofs), old) {
+						said[r.Version] = r.Version.Node != from.Self() && c.Block.Bits() >= p.Bits()
+					}
+				}
+				r := put(t, from, Claim{Block: p, Owner: to.Self()})
+				for v, other := range said {
+					if other && !slices.ContainsFunc(r.proofs, func(r Record) bool { return r.Version == v }) {
+						spared++
+					}
+				}
+				recs = append(recs, r)
+			}
+			for c := range from.Snapshot().Ring().Within(block) { // who is given numbers hears of the claims around them as well
+				if r, _ := from.Snapshot().Record(Claim{Block: c.Block}.Key()); c.Block.Bits() < block.Bits() {
+					merge(t, to, wire(t, r))
+				}
+			}
+			return recs
+		}
+		meet := func() {
+			for range 2 {
+				for _, a := range hosts {
+					for _, b := range hosts {
+						exchange(t, a, b, 1000)
+					}
+				}
+			}
+		}
+		goes := func(h *State) { hosts = slices.DeleteFunc(hosts, func(o *State) bool { return o == h }) }
+		guest := func() *State { // the first and the witness stay
+			if len(hosts) < 4 {
+				return nil
+			}
+			return hosts[rapid.IntRange(2, len(hosts)-1).Draw(t, "guest")]
+		}
+		var off []*State
+		acts := map[string]func(){
+			"give": func() {
+				from, to := host("from"), host("to")
+				owned := from.Snapshot().Ring().Owned(from.Self(), block)
+				if len(owned) == 0 || to == witness {
+					return
+				}
+				b := owned[rapid.IntRange(0, len(owned)-1).Draw(t, "block")]
+				b = netip.PrefixFrom(b.Addr(), min(b.Bits()+max(0, rapid.IntRange(-2, 2).Draw(t, "smaller")), 32))
+				tell(to, claim(from, to, b)...)
+			},
+			"come": func() {
+				if len(hosts) < 6 {
+					come()
+				}
+			},
+			"leave": func() {
+				h := guest()
+				if h == nil {
+					return
+				}
+				heir := host("heir")
+				if heir == h || heir == witness {
+					return
+				}
+				for _, b := range h.Snapshot().Ring().Owned(h.Self(), block) {
+					tell(heir, claim(h, heir, b)...)
+				}
+				r, _ := h.Delete(Node{ID: h.Self()}.Key(), time.Unix(1, 0))
+				exchange(t, h, first, 1000) // or it would have to be forgotten all the same
+				goes(h)
+				tell(first, r)
+				left++
+			},
+			"forget": func() {
+				h := guest()
+				heir := host("heir")
+				if h == nil || heir == h || heir == witness {
+					return
+				}
+				exchange(t, h, first, 1000) // what one has heard of its words alone may rest on some that nobody has
+				goes(h)
+				meet() // all promise, and say what they know
+				var recs []Record
+				for _, b := range heir.Snapshot().Ring().Owned(h.Self(), block) {
+					recs = append(recs, claim(heir, heir, b)...)
+				}
+				r, _ := heir.Delete(Node{ID: h.Self()}.Key(), time.Unix(1, 0))
+				tell(first, append(recs, r)...)
+				forgotten++
+			},
+			"exchange": func() { exchange(t, host("from"), host("to"), 1000) },
+			"off": func() {
+				if len(off) < 20 {
+					off = append(off, witness.Clone())
+				}
+			},
+			"heard": func() { // some of it, from somebody who is off as well
+				if len(off) > 1 {
+					exchange(t, off[rapid.IntRange(0, len(off)-1).Draw(t, "from")], off[rapid.IntRange(0, len(off)-1).Draw(t, "to")], 1000)
+				}
+			},
+		}
+		order := []string{"give", "give", "give", "give", "give", "give", "exchange", "exchange", "come", "leave", "forget", "off", "heard"}
+		for range rapid.IntRange(20, 150).Draw(t, "steps") {
+			acts[rapid.SampledFrom(order).Draw(t, "act")]()
+		}
+		meet()
+		for i, h := range append(off, hosts...) {
+			exchange(t, first, h, 1000)
+			if exchange(t, first, h, 1000); len(h.Pending()) > 0 {
+				t.Fatalf("host %d does not believe %v", i, h.Pending())
+			}
+			if x, y := recordsOf(h), recordsOf(first); !slices.EqualFunc(x, y, Record.Equal) {
+				t.Fatalf("host %d has\n%v\nwant\n%v", i, x, y)
+			}
+		}
+	})
+	t.Logf("%d left, %d were forgotten, %d proofs were not needed, %d blocks in parts", left, forgotten, spared, parted)
+	if !testing.Short() && (left == 0 || forgotten == 0 || spared == 0) {
+		t.Error("this proves nothing")
+	}
+}
+
+// TestWhoSpeaksForTheGone: what a host said that has left by its own word needs no proof any more; but while it is being forgotten,
+// which may give it another tombstone, and what was said by one that is forgotten, does, but for its heir.
+func TestWhoSpeaksForTheGone(t *testing.T) {
+	for _, c := range []struct {
+		name                      string
+		left, forgotten, promised bool
+		owner, heir               int // the proofs of each one's claim
+	}{
+		{"alive", false, false, false, 1, 1},
+		{"left", true, false, false, 0, 0},
+		{"left, being forgotten", true, false, true, 1, 1},
+		{"forgotten", false, true, true, 1, 0},
+	} {
+		hosts := settle(t, 3)
+		owner, heir, guest := hosts[0], hosts[1], hosts[2]
+		merge(t, guest, wire(t, put(t, owner, Claim{Block: lower, Owner: guest.Self()})))
+		merge(t, owner, wire(t, put(t, guest, Claim{Block: lower, Owner: owner.Self()})))
+		if c.left {
+			r, _ := guest.Delete(Node{ID: guest.Self()}.Key(), time.Unix(1, 0))
+			merge(t, owner, wire(t, r))
+		}
+		if c.forgotten {
+			r, _ := heir.Delete(Node{ID: guest.Self()}.Key(), time.Unix(1, 0))
+			merge(t, owner, wire(t, r))
+		}
+		exchange(t, owner, heir, 1000)
+		for _, h := range []*State{owner, heir} {
+			h.Judge(nil, func(id NodeID) bool { return c.promised && id == guest.Self() })
+		}
+		r := put(t, owner.Clone(), Claim{Block: lower, Owner: heir.Self()})
+		if len(r.proofs) != c.owner {
+			t.Errorf("%s: %d proofs", c.name, len(r.proofs))
+		}
+		merge(t, heir, wire(t, put(t, owner, Claim{Block: prefix("10.0.0.0/30"), Owner: heir.Self()}), put(t, owner, Claim{Block: prefix("10.0.0.4/30"), Owner: heir.Self()})))
+		r = put(t, heir, Claim{Block: lower, Owner: heir.Self()})
+		if n := len(slices.DeleteFunc(r.proofs, func(r Record) bool { return r.Version.Node != guest.Self() })); n != c.heir {
+			t.Errorf("%s: the heir shows %d proofs of it", c.name, n)
+		}
+	}
+}
+
+// gathered is a host that gave single numbers of a block to another one, next to each other, and has all of them back.
+func gathered(t testing.TB, block netip.Prefix, numbers int) *State {
+	hosts := []*State{signer(t, 1), signer(t, 2)}
+	owner, other := hosts[0], hosts[1]
+	merge(t, other, wire(t, put(t, owner, Claim{Block: block, Owner: owner.Self()})))
+	for i, a := 0, block.Addr(); i < numbers; i, a = i+1, a.Next() {
+		one := netip.PrefixFrom(a, a.BitLen())
+		merge(t, other, wire(t, put(t, owner, Claim{Block: one, Owner: other.Self()})))
+		merge(t, owner, wire(t, put(t, other, Claim{Block: one, Owner: owner.Self()})))
+	}
+	return owner
+}
+
+// TestProvableIsQuick: all that a host writes waits while it looks for the parts of a block.
+func TestProvableIsQuick(t *testing.T) {
+	owner, block := gathered(t, prefix("fd00:1::/64"), 2000), prefix("fd00:1::/64")
+	best := time.Hour
+	for range 5 {
+		from := time.Now()
+		owner.Provable(block)
+		best = min(best, time.Since(from))
+	}
+	t.Logf("%d parts in %s", len(owner.Provable(block)), best)
+	if best > 150*time.Millisecond { // 4 ms; the race detector and others on the machine take more
+		t.Errorf("the parts of a block with 2,000 numbers take %s", best)
+	}
+}

@@ -135,7 +135,7 @@ func (s *State) Put(b Body) (rec Record, written bool, err error) {
 	}
 	if c, ok := r.claim(); ok {
 		s.rights.settled = s.rights.settled || s.cur.ring.Len() == 0
-		r.proofs = s.proofs(c)
+		r.proofs = s.proofs(c.Block)
 	}
 	s.signing.sign(&r)
 	if r.Key.Kind == KindSignedPolicy && !s.supersedes(&r) {

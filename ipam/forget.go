@@ -342,12 +342,19 @@ func (a *forgetter) mayInherit(heir cluster.NodeID) error {
 // dead: an owner knows the newest claim on what it owns, so all owners together
 // know all that is no longer the dead's. Those the dead wrote are among them
 // whoever owns them now: none may reach the heir later than its own claims. It names
-// the hosts, too, since one that the heir has not heard of has to promise as well.
+// the hosts, too, since one that the heir has not heard of has to promise as well, and brings the word of one of the dead that it
+// has left: a Node has one tombstone, and by that others leave out what they need not prove any more (cluster.State.Provable).
 func (a *forgetter) testimony(dead []cluster.NodeID) []cluster.Record {
 	snap := a.core.replica.Snapshot()
 	var recs []cluster.Record
 	for n := range cluster.All[cluster.Node](snap) {
 		if r, ok := snap.Record(n.Key()); ok {
+			recs = append(recs, r)
+		}
+	}
+	for _, d := range dead {
+		if snap.Left(d) {
+			r, _ := snap.Record(cluster.Node{ID: d}.Key())
 			recs = append(recs, r)
 		}
 	}

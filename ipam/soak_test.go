@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/host/store"
+	"github.com/grapevine-net/grapevine/replica"
 )
 
 // The pace of a soak in virtual time: that of a busy CI.
@@ -89,6 +91,7 @@ func (w *world) hour() {
 type remains struct {
 	live, tombstones, nodes, claims int
 	vnids, digest                   int
+	proven                          int // bytes of the claims with their proofs, as others are sent them
 	file                            int64
 }
 
@@ -102,6 +105,7 @@ func (h *host) remains() (r remains) {
 			r.tombstones++
 		case rec.Key.Kind == cluster.KindClaim:
 			r.claims++
+			r.proven += len(cluster.Encode([]cluster.Record{rec}))
 		default:
 			r.live++
 		}
@@ -114,8 +118,8 @@ func (h *host) remains() (r remains) {
 }
 
 func (r remains) String() string {
-	return fmt.Sprintf("%d live records, %d claims, %d tombstones, %d of hosts, %d VNIDs rest, digest %d bytes, file %d kB",
-		r.live, r.claims, r.tombstones, r.nodes, r.vnids, r.digest, r.file>>10)
+	return fmt.Sprintf("%d live records, %d claims of %d kB, %d tombstones, %d of hosts, %d VNIDs rest, digest %d bytes, file %d kB",
+		r.live, r.claims, r.proven>>10, r.tombstones, r.nodes, r.vnids, r.digest, r.file>>10)
 }
 
 // TestSoak has networks, containers and hosts come and go, -soak of them in all, in virtual
@@ -253,5 +257,63 @@ func TestSoakOfHosts(t *testing.T) {
 	}
 	if after.live != before.live || after.tombstones > 0 || after.nodes != *soak/10 {
 		t.Errorf("before: %v; after: %v", before, after)
+	}
+}
+
+// TestGuestsLeaveNoProofs has many hosts come, have a share of a network, and leave or die and be forgotten. What they said of the
+// same few blocks is not remembered in ever more claims, nor in larger ones; and a host that knows no more than what was said
+// at any time before believes all that is claimed at the end.
+func TestGuestsLeaveNoProofs(t *testing.T) {
+	w := newWorld(t, 4)
+	off := w.hosts[3]
+	for _, h := range w.hosts[:3] {
+		h.stockUp(ctx)
+		w.spread()
+	}
+	const guests, first = 160, 40
+	rnd := rand.New(rand.NewPCG(1, 2))
+	var early remains
+	var images []string
+	for i := range guests {
+		if i%16 == 8 {
+			must(t, off.replica.Flush(ctx))
+			images = append(images, fmt.Sprintf("%s.%d", off.path, i))
+			must(t, os.WriteFile(images[len(images)-1], get(os.ReadFile(off.path))(t), 0o600))
+		}
+		g, h, name := w.come(1000+i), w.hosts[rnd.IntN(3)], fmt.Sprintf("ci%d", i)
+		p := get(h.Prefix(ctx, 4, 19, 0))(t)
+		h.announce(name, p)
+		w.spread()
+		some := []*host{g, w.hosts[rnd.IntN(3)]}
+		rnd.Shuffle(2, func(i, j int) { some[i], some[j] = some[j], some[i] })
+		for _, o := range some {
+			for range 2 {
+				must(t, o.Release(get(o.Address(ctx, p, anywhere, anyAddr))(t)))
+			}
+		}
+		h.retire(name, p)
+		w.homecoming()
+		w.goes(g, i%2 == 0)
+		if i == first {
+			early = w.hosts[0].remains()
+		}
+	}
+	w.homecoming()
+	late := w.hosts[0].remains()
+	t.Logf("after %d guests: %v", first, early)
+	t.Logf("after %d guests: %v", guests, late)
+	if late.claims > early.claims*5/4 || late.proven > early.proven*3/2 {
+		t.Errorf("after %d guests %d claims of %d bytes, after %d guests %d of %d", first, early.claims, early.proven, guests, late.claims, late.proven)
+	}
+	for _, path := range images {
+		db := get(store.Open(path))(t)
+		r := get(replica.Open(db, off.id))(t)
+		for msg := range w.hosts[0].replica.Missing(r.Digest(), 1<<20) {
+			_ = get(r.Merge(msg))(t)
+		}
+		if want, got := slices.Collect(w.hosts[0].replica.Snapshot().Ring().Claims()), slices.Collect(r.Snapshot().Ring().Claims()); !slices.Equal(want, got) {
+			t.Errorf("%s: who was off since believes\n%v\nwant\n%v", path, got, want)
+		}
+		must(t, db.Close())
 	}
 }

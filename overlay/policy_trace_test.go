@@ -661,4 +661,12 @@ func TestPolicyErrorsOfOthers(t *testing.T) {
 			}
 		}
 	}
+	// What else is said to be related is a connection that a kernel's helper expects, as FTP's: of that the rules see the ports of another one.
+	for _, state := range []string{"trk,rel,new", "trk,rel,est", "trk,rel,est,rpl"} {
+		packet := fmt.Sprintf("tcp,in_port=%d,dl_src=02:42:00:00:00:61,dl_dst=%s,ct_state=0x21,%s,ct_nw_src=10.128.0.7,ct_nw_dst=198.51.100.9,ct_nw_proto=6,ct_tp_src=40000,ct_tp_dst=80,nw_ttl=64,nw_src=10.128.0.7,nw_dst=198.51.100.9,tp_src=20,tp_dst=4000",
+			port["gva"], pipeline.RouterMAC, settled)
+		if got, trace := w.trace(t, packet, state); got != "dropped" {
+			t.Errorf("what is expected, %s: the switch does %q\n%s", state, got, trace)
+		}
+	}
 }

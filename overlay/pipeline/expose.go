@@ -102,11 +102,8 @@ func (f family) errors() []int {
 
 // icmpError matches one of a family, from or to an address.
 func (m match) icmpError(a netip.Addr, kind int, source bool) match {
-	f, name := familyOf(a), "icmp"
-	if a.Is6() {
-		name = "icmp6"
-	}
-	m = m.proto(name).with(fieldPortDst, "icmp_type=%d", kind)
+	f := familyOf(a)
+	m = m.proto(f.icmp).with(fieldPortDst, "icmp_type=%d", kind)
 	if source {
 		return m.with(fieldSrc, "%s=%s", f.src, prefixText(host(a)))
 	}

@@ -154,11 +154,11 @@ func (m match) String() string {
 }
 
 // family is what differs between IPv4 and IPv6 in a match.
-type family struct{ proto, udp, tcp, src, dst string }
+type family struct{ proto, udp, tcp, icmp, src, dst string }
 
 var (
-	ipv4 = family{"ip", "udp", "tcp", "nw_src", "nw_dst"}
-	ipv6 = family{"ipv6", "udp6", "tcp6", "ipv6_src", "ipv6_dst"}
+	ipv4 = family{"ip", "udp", "tcp", "icmp", "nw_src", "nw_dst"}
+	ipv6 = family{"ipv6", "udp6", "tcp6", "icmp6", "ipv6_src", "ipv6_dst"}
 )
 
 func familyOf(a netip.Addr) family {

@@ -77,7 +77,8 @@ const (
 const (
 	commitErrorOwn   = 320 // an ICMP error of an endpoint with rules about a connection of its own
 	commitErrorOther = 310 // dropped: about another's
-	commitError      = 300 // all other ICMP errors
+	commitError      = 305 // all other ICMP errors
+	commitExpected   = 302 // dropped: what else is of a connection that another one is there for
 	commitTurned     = 300 // an answer to a call that nobody saw: nothing is noted
 	// What the fast path has handed over.
 	commitHandedEnd = 299 // it ends
@@ -283,7 +284,12 @@ func policyStages(c *compiler) {
 		}
 	}
 	c.errors()
-	c.add(Commit, commitError, object{}, match{}.ctState("+rel+trk"), goTo(EgressCount))
+	for _, f := range []family{ipv4, ipv6} {
+		c.add(Commit, commitError, object{}, match{}.ctState("+rel+trk").proto(f.icmp), goTo(EgressCount))
+	}
+	// A kernel before 6.0 that is told to (nf_conntrack_helper=1) expects connections by what others say, as FTP's are: rules have seen
+	// the ports of that other one.
+	c.drop(Commit, commitExpected, DropInvalid, match{}.ctState("+rel+trk"))
 	if c.in.hints() { // its first packet was counted by the fast path
 		commit(commitHanded, match{}.ctState("+new+trk").reg(regHanded, 1), begun, epochs, out, in)
 		for _, f := range []family{ipv4, ipv6} { // what ends makes no connection known, which conntrack would keep for a quarter of an hour
@@ -335,7 +341,8 @@ func (c *compiler) errors() {
 			if !g.Egress {
 				continue
 			}
-			from := match{}.ipSrc(host(a)).ctState("+rel-inv+trk")
+			f := familyOf(a)
+			from := match{}.ctState("+rel-inv+trk").proto(f.icmp).with(fieldSrc, "%s=%s", f.src, prefixText(host(a)))
 			for field, end := range map[field]string{fieldCTSrc: "src", fieldCTDst: "dst"} {
 				name := "ct_nw_"
 				if a.Is6() {

@@ -259,7 +259,7 @@ var unjudged = regexp.MustCompile(`(?m)^ *95\. .*priority 50,`)
 var (
 	granted = regexp.MustCompile(`(?m)^ *95\. .*priority 215,`)
 	passed  = regexp.MustCompile(`(?m)^ *95\. .*priority 0,`)
-	related = regexp.MustCompile(`(?m)^ *95\. .*priority (300|320),.*$`)
+	related = regexp.MustCompile(`(?m)^ *95\. .*priority (305|320),.*$`)
 )
 
 // begins counts first packets that were carried.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/host/docker"
 	"github.com/grapevine-net/grapevine/observe/trace/lead"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
@@ -26,7 +27,7 @@ type exposing struct{ agent *Agent }
 // room makes what leads them here.
 func (e exposing) room() *hold.Room {
 	a := e.agent
-	kept := reserved(a)
+	kept := reserved(a.cfg)
 	return hold.New(hold.Config{
 		Heed: e.heed(), Reserved: func(p expose.Port) string { return kept[p.Text()] },
 		Self: a.self(), Gateway: gateway.Port, Source: a.replica, Stand: a.naming.serving, Publishes: e.publishes, State: a.db, Publishers: e.publishers(), Off: a.naming.unserved != "", Log: a.log.With("room", "expose"),
@@ -102,17 +103,20 @@ func (e exposing) container(endpoint string) string {
 }
 
 // reserved are ports that a service cannot have.
-func reserved(a *Agent) map[string]string {
+func reserved(cfg config.Config) map[string]string {
+	const dhcp = "where DHCP servers answer hosts" // their clients read packets, and have no socket that would tell
 	all := map[string]string{
-		fmt.Sprintf("%d/tcp", a.cfg.Port):                  "where hosts hear each other",
-		fmt.Sprintf("%d/udp", a.cfg.Port):                  "where hosts hear each other",
-		fmt.Sprintf("%d/udp", a.cfg.VXLANPort):             "where what containers send comes from other hosts",
-		fmt.Sprintf("%d/udp", a.cfg.WireGuardPort):         "where encrypted packets come from other hosts",
-		fmt.Sprintf("%d/udp", a.cfg.SecondWireGuardPort()): "where encrypted packets come from other hosts while keys change",
-		fmt.Sprintf("%d/udp", a.cfg.ClientPort):            "where clients come in",
+		"68/udp":                                         dhcp,
+		"546/udp":                                        dhcp,
+		fmt.Sprintf("%d/tcp", cfg.Port):                  "where hosts hear each other",
+		fmt.Sprintf("%d/udp", cfg.Port):                  "where hosts hear each other",
+		fmt.Sprintf("%d/udp", cfg.VXLANPort):             "where what containers send comes from other hosts",
+		fmt.Sprintf("%d/udp", cfg.WireGuardPort):         "where encrypted packets come from other hosts",
+		fmt.Sprintf("%d/udp", cfg.SecondWireGuardPort()): "where encrypted packets come from other hosts while keys change",
+		fmt.Sprintf("%d/udp", cfg.ClientPort):            "where clients come in",
 	}
-	if a.cfg.Metrics.IsValid() {
-		all[fmt.Sprintf("%d/tcp", a.cfg.Metrics.Port())] = "where metrics are read"
+	if cfg.Metrics.IsValid() {
+		all[fmt.Sprintf("%d/tcp", cfg.Metrics.Port())] = "where metrics are read"
 	}
 	return all
 }

@@ -8,9 +8,26 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/host/docker"
 	"github.com/grapevine-net/grapevine/service/expose"
 )
+
+// TestReserved: no service gets what hosts hear without a socket that would be in its way, such as DHCP's answers.
+func TestReserved(t *testing.T) {
+	t.Parallel()
+	kept := reserved(config.Config{Port: 7947, VXLANPort: 4789})
+	for _, port := range []string{"7947/tcp", "7947/udp", "4789/udp", "68/udp", "546/udp"} {
+		if kept[port] == "" {
+			t.Errorf("a service may have port %s of all hosts", port)
+		}
+	}
+	for _, port := range []string{"53/udp", "67/udp", "68/tcp", "443/tcp"} {
+		if why := kept[port]; why != "" {
+			t.Errorf("no service may have port %s, %s", port, why)
+		}
+	}
+}
 
 // TestPublishers: a container of which Docker does not tell is in no other's way, and each of which it has told is asked for once.
 func TestPublishers(t *testing.T) {

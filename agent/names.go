@@ -40,7 +40,7 @@ type naming struct {
 }
 
 func newNaming(a *Agent) *naming {
-	return &naming{host: a.cfg.Name, self: a.self(), started: a.started, gossip: a.gossip, replica: a.replica, haste: &haste{replica: a.replica, hurry: a.gossip.Hurry}, log: a.log, own: hostNames(a.cfg), conf: resolvConf(a.cfg), reserved: reserved(a)}
+	return &naming{host: a.cfg.Name, self: a.self(), started: a.started, gossip: a.gossip, replica: a.replica, haste: &haste{replica: a.replica, hurry: a.gossip.Hurry}, log: a.log, own: hostNames(a.cfg), conf: resolvConf(a.cfg), reserved: reserved(a.cfg)}
 }
 
 // open makes the resolver, and returns the rules of iptables that it needs.

@@ -1,7 +1,9 @@
 package service
 
 import (
+	"cmp"
 	"hash/fnv"
+	"io"
 	"maps"
 	"net/netip"
 	"slices"
@@ -33,12 +35,14 @@ type Back struct {
 	There []netip.Addr
 	// sticky says that a container stays with one.
 	sticky bool
+	// ids are the endpoints of To. What a container gets of it has none.
+	ids []string
 	// slots say which of To each slot leads to (spread); nil: in their order.
 	slots []uint8
 }
 
 func (b Back) equal(o Back) bool {
-	return slices.Equal(b.To, o.To) && slices.Equal(b.There, o.There) && slices.Equal(b.slots, o.slots)
+	return slices.Equal(b.To, o.To) && slices.Equal(b.There, o.There) && slices.Equal(b.ids, o.ids) && slices.Equal(b.slots, o.slots)
 }
 
 // Table is what one container's connections are led to.
@@ -108,6 +112,7 @@ func (b *Book) backs(n *network, s cluster.Service, into map[Front]Back) {
 	replicas := b.replicas(n, s)
 	for _, vip := range n.addrs(s) {
 		var in, there []netip.Addr
+		var ids []string
 		for _, r := range replicas {
 			at := slices.IndexFunc(r.Named(), func(a netip.Addr) bool { return a.Is4() == vip.Is4() })
 			if at < 0 {
@@ -115,11 +120,11 @@ func (b *Book) backs(n *network, s cluster.Service, into map[Front]Back) {
 			}
 			there = append(there, r.Addrs[at])
 			if r.In {
-				in = append(in, r.Addrs[at])
+				in, ids = append(in, r.Addrs[at]), append(ids, r.ID)
 			}
 		}
 		put := func(proto uint8, port, target uint16) {
-			back := Back{There: there, sticky: s.Affinity}
+			back := Back{There: there, sticky: s.Affinity, ids: ids}
 			for _, a := range in {
 				back.To = append(back.To, netip.AddrPortFrom(a, target))
 			}
@@ -142,9 +147,11 @@ func (b *Book) backs(n *network, s cluster.Service, into map[Front]Back) {
 }
 
 // of returns what a container with an endpoint of that ID gets of it: one replica where it is to stay with one, which is the one that it
-// has while that gets new connections, and of more than there are slots as many, other ones for each container.
+// has while that gets new connections, and of more than there are slots as many, other ones for each container. By IPv4 and by IPv6
+// it gets the same ones: a program that tries both is not to have two.
 func (b Back) of(endpoint string, has netip.Addr) Back {
-	most := Slots
+	most, ids := Slots, b.ids
+	b.ids = nil
 	if b.sticky {
 		most = 1
 	}
@@ -155,23 +162,21 @@ func (b Back) of(endpoint string, has netip.Addr) Back {
 		b.To, b.slots = b.To[i:i+1], nil
 		return b
 	}
-	weight := func(a netip.AddrPort) uint64 { // rendezvous hashing: who goes takes nobody else's along
-		h := fnv.New64a()
-		_, _ = h.Write([]byte(endpoint))
-		_, _ = h.Write(a.Addr().AsSlice())
-		return mix(h.Sum64())
+	type weighed struct {
+		weight uint64
+		to     netip.AddrPort
 	}
-	to := slices.Clone(b.To)
-	slices.SortFunc(to, func(x, y netip.AddrPort) int {
-		if wx, wy := weight(x), weight(y); wx != wy {
-			if wx > wy {
-				return -1
-			}
-			return 1
-		}
-		return x.Compare(y)
-	})
-	b.To, b.slots = to[:most], nil
+	list := make([]weighed, len(b.To))
+	for i, to := range b.To { // rendezvous hashing: who goes takes nobody else's along
+		h := fnv.New64a()
+		_, _ = io.WriteString(h, endpoint+"/"+ids[i])
+		list[i] = weighed{mix(h.Sum64()), to}
+	}
+	slices.SortFunc(list, func(x, y weighed) int { return cmp.Or(cmp.Compare(y.weight, x.weight), x.to.Compare(y.to)) })
+	b.To, b.slots = make([]netip.AddrPort, most), nil
+	for i := range b.To {
+		b.To[i] = list[i].to
+	}
 	return b
 }
 

@@ -204,6 +204,44 @@ func TestShares(t *testing.T) {
 	}
 }
 
+// TestFamilies: by IPv4 and by IPv6 a container is led to the same replicas, to one with affinity, and to the same ones of more than there are slots.
+func TestFamilies(t *testing.T) {
+	w := newWorld(t)
+	w.put(cluster.Subnet{Network: "blue", Prefix: netip.MustParsePrefix("fd00::/64")})
+	vip6 := netip.MustParseAddr("fd00::9")
+	both := func(name string, n int, aliases ...string) cluster.Endpoint {
+		e := w.endpoint(name, n, aliases...)
+		e.Addrs = append(e.Addrs, netip.AddrFrom16([16]byte{0xfd, 14: byte(n >> 8), 15: byte(n)}))
+		return e
+	}
+	s := cluster.Service{Network: "blue", Name: "web", Select: "web", Affinity: true, Addrs: []netip.Addr{vip, vip6}, Ports: []cluster.ServicePort{{Proto: "tcp", Port: 80, Target: 80}}}
+	for i := range 100 {
+		w.put(both(fmt.Sprint("web", i), 0x100+i, "web"))
+	}
+	for _, s.Affinity = range []bool{true, false} {
+		w.put(s)
+		for i := range 20 {
+			client := both(fmt.Sprint("client", i), 0x1000+i)
+			w.put(client)
+			w.to(http, client.ID)
+			table, _ := w.book.Table([]string{client.ID}, Stays{})
+			numbers := func(at netip.Addr) (list []int) {
+				for _, to := range table[Front{at, TCP, 80}].To {
+					b := to.Addr().AsSlice()
+					list = append(list, int(b[len(b)-2])<<8|int(b[len(b)-1]))
+				}
+				return list
+			}
+			by4, by6 := numbers(vip), numbers(vip6)
+			slices.Sort(by4)
+			slices.Sort(by6)
+			if len(by4) != map[bool]int{true: 1, false: Slots}[s.Affinity] || !slices.Equal(by4, by6) {
+				t.Errorf("affinity %v: %s is led by IPv4 to %v, by IPv6 to %v", s.Affinity, client.ID, by4, by6)
+			}
+		}
+	}
+}
+
 // TestSince: what has changed for a container is what makes of its table before the one that it has now; what changes
 // nothing for it is no change. Each replica has one slot, and as few as can be are led elsewhere. The table is what a book has that has
 // never seen another one.

@@ -24,7 +24,7 @@ type KernelTunnel struct {
 	V6      bool       // hosts are at addresses of IPv6: of some kinds there is a port for each family
 	Source  netip.Addr // this host's address that packets are sent from, and the only one that they may come to; invalid: any
 	// Inside, if set, says whether packets go to other hosts' VTEPs inside what encrypts as well, from and to another address
-	// than Source: the kernel chooses it then.
+	// than Source: the kernel chooses it then. It may set what that needs.
 	Inside func() bool
 	// InsideAddr is that other address. If it is of another family than the hosts', what comes to it has a port of its own:
 	// see [pipeline.Input.InsidePort].

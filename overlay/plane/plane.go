@@ -160,7 +160,7 @@ func New(c Config) (_ *Plane, err error) {
 	sealed := seal{c.Secure, p.guard, c.Log}
 	cfg := overlay.Config{
 		Self: c.Self, Bridge: p.Bridge, Mode: pipeline.Metadata,
-		Tunnel:    overlay.KernelTunnel{Bridge: p.Bridge, Kind: s.Encapsulation(), UDPPort: s.VXLANPort, V6: wire.Addr.Unmap().Is6(), Source: source, Inside: sealed.open, InsideAddr: cluster.SecureVTEP(c.Self)},
+		Tunnel:    overlay.KernelTunnel{Bridge: p.Bridge, Kind: s.Encapsulation(), UDPPort: s.VXLANPort, V6: wire.Addr.Unmap().Is6(), Source: source, Inside: sealed.opened, InsideAddr: cluster.SecureVTEP(c.Self)},
 		Gateway:   natGateway{p.gateway, p.guard, p.nat, c.Names, c.Source, c.opened},
 		VXLANPort: s.VXLANPort, GossipPort: s.Port, MTU: wire.MTU, Reach: c.Reach,
 		CaughtUp: p.caughtUp, Answers: p.Answers, CannotTrack: p.Bridge.CannotTrack, Epochs: epochs{c.State}, Told: told{c.State}, Near: p.near, Egress: c.Egress.Leads, Heeds: c.Heeds, Room: connectionRoom, Rejects: p.rejects.Set, Log: c.Log,

@@ -27,6 +27,10 @@ type seal struct {
 // open reports whether something goes to VTEPs inside WireGuard, beside those outside.
 func (s seal) open() bool { return s.Partly() && s.guard.Strict() }
 
+// opened is open once the rules are set, if they can be: for the tunnel, which an agent that begins anew finds as the former
+// one has left it. Before it has set rules of its own it knows of none, and would take away the port by which packets come.
+func (s seal) opened() bool { return s.Partly() && s.closed() }
+
 // closed reports whether the rules are there that keep what is for the VTEPs inside from leaving in the clear, and what
 // came so from being taken for theirs. They are set if they are not, before anything is sent there. That the device is
 // there is no condition: without it nothing leaves.

@@ -52,7 +52,7 @@ func encrypted(cfg Config) []nft.Chain {
 		}},
 		{Name: "encrypted-last", Type: "filter", Hook: unix.NF_INET_POST_ROUTING, Priority: afterNAT + 1, Rules: []nft.Rule{
 			toContainer(cfg.Interface, false), ofIPv4,
-			drop("nothing to the hosts inside goes another way", toSecure, elsewhere),
+			drop("nothing to the hosts inside goes another way", toSecure, wire),
 			drop("nor from this one inside, whatever NAT makes of where to", fromSecure, wire),
 			drop("and of where from", begunSecure, wire),
 			toContainer(cfg.Interface, true),

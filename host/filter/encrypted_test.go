@@ -346,6 +346,8 @@ func TestPartlyEncrypted(t *testing.T) {
 				{"VXLAN in the clear that claims an address inside", wire, "[fd67::1]:4789", 20, rules.Encrypted == ""},
 				{"it, in fragments", wire, "[fd67::1]:4789", 4000, rules.Encrypted == ""},
 				{"others by the device", inside, "[fd67::1]:4790", 20, rules.Encrypted == ""},
+				{"what this host tells itself, as the kernel does of a packet that is too big", host, "[fd67::1]:4790", 20, true},
+				{"VXLAN that it sends itself", host, "[fd67::1]:4789", 20, rules.Encrypted == ""},
 			} {
 				if c.want {
 					eventually(t, c.what, func() bool { return reaches(c.from, c.to, c.udp) })

@@ -120,8 +120,14 @@ func TestWalkExposed(t *testing.T) {
 // TestWalkPolicy: of a connection that rules let begin, the switch lets the answer back, as it will when connection
 // tracking knows of it; what they do not let begin ends at them.
 func TestWalkPolicy(t *testing.T) {
-	b, port := sceneSwitch(t, pipeline.HeaderBits)
-	in := scene(pipeline.HeaderBits, port)
+	for _, mode := range []pipeline.TunnelMode{pipeline.Metadata, pipeline.HeaderBits} {
+		t.Run(map[pipeline.TunnelMode]string{pipeline.Metadata: "metadata", pipeline.HeaderBits: "header bits"}[mode], func(t *testing.T) { walksByPolicy(t, mode) })
+	}
+}
+
+func walksByPolicy(t *testing.T, mode pipeline.TunnelMode) {
+	b, port := sceneSwitch(t, mode)
+	in := scene(mode, port)
 	before, err := pipeline.Compile(in)
 	if err != nil {
 		t.Fatal(err)

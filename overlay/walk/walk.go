@@ -233,13 +233,18 @@ var (
 	actions  = regexp.MustCompile(`(?m)^Datapath actions: (.*)$`)
 )
 
+// toItself is what the switch says of a packet that came by the tunnel and would be sent where that had brought it. A trace
+// takes a packet that connection tracking has let go on for one that comes in anew, with the tunnel's destination that flows
+// gave it before, and says so of each that has one. A real packet comes in without.
+const toItself = ">> Not tunneling to our own address"
+
 // Read reads what ofproto/trace said of a packet.
 func Read(in pipeline.Input, p Packet, text string) (path Path, err error) {
 	names := pipeline.NewNames(in)
 	var port uint32
 	var index uint64
 	var vtep netip.Addr
-	sent := false
+	sent, passes := false, false
 	for _, line := range strings.Split(text, "\n") {
 		line = strings.TrimSpace(line)
 		if m := stepLine.FindStringSubmatch(line); m != nil {
@@ -249,6 +254,9 @@ func Read(in pipeline.Input, p Packet, text string) (path Path, err error) {
 		if m := output.FindStringSubmatch(line); m != nil {
 			n, _ := strconv.ParseUint(m[1], 10, 32)
 			port, sent = uint32(n), true
+		}
+		if line == toItself { // no flow sends to this host itself
+			passes = slices.ContainsFunc(in.VTEPs, func(v pipeline.VTEP) bool { return v.Addr == vtep })
 		}
 		if m := tunDst.FindStringSubmatch(line); m != nil {
 			vtep, _ = netip.ParseAddr(m[1])
@@ -267,7 +275,7 @@ func Read(in pipeline.Input, p Packet, text string) (path Path, err error) {
 	switch {
 	case len(path.Steps) == 0 || len(done) == 0:
 		return path, fmt.Errorf("the switch says of the packet what cannot be read: %.200q", text)
-	case done[len(done)-1][1] == "drop" || !sent:
+	case done[len(done)-1][1] == "drop" && !passes || !sent:
 		path.End = End{}
 		return path, nil
 	case path.End.Other != "":

@@ -138,14 +138,19 @@ func TestRuleCountsOfFragments(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = mute.Close() })
 	r.enforce(r.policy("ab", 1, lets(1, 2)...))
-	counts := func(what string, connections, packets uint64) {
+	// The kernel's conntrack puts fragments together: so many of the packets are one with another there.
+	counts := func(what string, connections, packets, together uint64) {
 		t.Helper()
+		least := packets
+		if r.bridge.Datapath == ovs.Kernel {
+			least -= together
+		}
 		ovstest.Eventually(t, long, func() error {
 			rules, _ := r.counted()
 			for _, rule := range []uint32{1, 2} {
 				got := rules[rule]
-				if exact := r.bridge.Datapath != ovs.Kernel; got.Connections != connections || got.Passed.Packets < packets || exact && got.Passed.Packets > packets {
-					return fmt.Errorf("%s: rule %d counts %+v, want %d connections, %d packets", what, rule, got, connections, packets)
+				if exact := r.bridge.Datapath != ovs.Kernel; got.Connections != connections || got.Passed.Packets < least || exact && got.Passed.Packets > packets {
+					return fmt.Errorf("%s: rule %d counts %+v, want %d connections, %d to %d packets", what, rule, got, connections, least, packets)
 				}
 			}
 			return nil
@@ -171,9 +176,9 @@ func TestRuleCountsOfFragments(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	counts("5 echoes after one in fragments", 1, 10)
+	counts("5 echoes after one in fragments", 1, 10, 0)
 	large(c)
-	counts("and another one in fragments", 1, 14)
+	counts("and another one in fragments", 1, 14, 2)
 
 	if c, err = call(t, "a", "udp", "10.128.0.8:4242", long); err != nil {
 		t.Fatal(err)
@@ -182,6 +187,6 @@ func TestRuleCountsOfFragments(t *testing.T) {
 		if _, err := c.Write(make([]byte, size)); err != nil {
 			t.Fatal(err)
 		}
-		counts("datagrams that nobody answers", 2, []uint64{15, 17, 18}[i])
+		counts("datagrams that nobody answers", 2, []uint64{15, 17, 18}[i], []uint64{2, 3, 3}[i])
 	}
 }

@@ -83,7 +83,10 @@ func TestPolicyBehindHeaders(t *testing.T) {
 					}
 					ovstest.Eventually(t, time.Minute, func() error { return comesBack(c, short) })
 					_ = c.Close()
-					which := slices.DeleteFunc(carried(seen), func(what string) bool { return what == "IPv6 58" }) // which quotes b's answers
+					which := slices.DeleteFunc(carried(seen), func(what string) bool {
+						// 58 quotes b's answers; the other protocol is that of the packet before, which comes late by way of an upcall.
+						return what == "IPv6 58" || what == fmt.Sprintf("IPv6 %d", 17+132-int(proto))
+					})
 					came := len(which) > 0
 					if came && to == 81 {
 						t.Errorf("%s has rules: behind %s protocol %d passes to a port that they do not name: %v", guarded, what, proto, which)

@@ -22,6 +22,7 @@ import (
 // ruled is a switch with three containers, whose rules a test changes.
 type ruled struct {
 	t        *testing.T
+	ovs      *ovs.Embedded
 	bridge   *ovs.Bridge
 	in       pipeline.Input
 	compiler pipeline.Compiler
@@ -29,7 +30,7 @@ type ruled struct {
 
 // newRuled makes the containers a, b and c, and the host's gateway port gv0.
 func newRuled(t *testing.T) *ruled {
-	_, b := ovstest.Start(t)
+	e, b := ovstest.Start(t)
 	if err := b.Ensure(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +59,7 @@ func newRuled(t *testing.T) *ruled {
 	if b.Datapath == ovs.Kernel {
 		mode = pipeline.Metadata
 	}
-	r := &ruled{t: t, bridge: b, in: pipeline.Input{
+	r := &ruled{t: t, ovs: e, bridge: b, in: pipeline.Input{
 		Round: pipeline.Round, Tunnel: mode, GatewayPort: s.Ports["gv0"].OFPort, GatewayMAC: gateway.HardwareAddr,
 		Subnets: []pipeline.Subnet{{Prefix: prefix("10.128.0.0/22"), VNID: 5, Gateway: addr("10.128.0.1")}, {Prefix: prefix("fd00:1::/64"), VNID: 5, Gateway: addr("fd00:1::1")}},
 	}}
@@ -86,6 +87,9 @@ func (r *ruled) enforce(p pipeline.Policy) {
 		r.t.Fatal(err)
 	}
 	if err := r.bridge.ApplyBundle(r.t.Context(), changes.Lines()); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := r.ovs.FlowsInPlace(r.t.Context()); err != nil { // till then the kernel's datapath takes nothing new, and nothing settles
 		r.t.Fatal(err)
 	}
 	ovstest.Settle(r.t, r.bridge)

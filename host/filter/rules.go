@@ -28,6 +28,7 @@ const (
 	vteps      = "vteps"      // with 4 or 6 behind it, as the next ones
 	reached    = "reached"
 	own        = "own"
+	between    = "between" // hosts: reached and own
 	internal   = "internal"
 	hosts      = "hosts"
 	secure     = "secure"
@@ -62,7 +63,7 @@ func table(name string, cfg Config, fib bool) nft.Table {
 	}
 	for _, v6 := range []bool{false, true} {
 		t.Sets = append(t.Sets, prefixSet(beside, outermost(cfg.Beside), v6), addrSet(bridging, distinct(there), v6))
-		t.Sets = append(t.Sets, addrSet(vteps, cfg.VTEPs, v6), addrSet(reached, cfg.reached(), v6), addrSet(own, cfg.Own, v6), prefixSet(internal, cfg.Internal, v6), prefixSet(hosts, cfg.Hosts, v6), prefixSet(claimed, cfg.Claimed, v6), prefixSet(translated, cfg.Inside, v6), addrSet(gateways, cfg.Gateways, v6))
+		t.Sets = append(t.Sets, addrSet(vteps, cfg.VTEPs, v6), addrSet(reached, cfg.reached(), v6), addrSet(own, cfg.Own, v6), addrSet(between, distinct(slices.Concat(cfg.reached(), cfg.Own)), v6), prefixSet(internal, cfg.Internal, v6), prefixSet(hosts, cfg.Hosts, v6), prefixSet(claimed, cfg.Claimed, v6), prefixSet(translated, cfg.Inside, v6), addrSet(gateways, cfg.Gateways, v6))
 	}
 	if cfg.Encrypted != "" {
 		t.Sets = append(t.Sets, names(encrypting, slices.DeleteFunc([]string{cfg.Encrypted, cfg.Second}, func(name string) bool { return name == "" })), prefixSet(secure, []netip.Prefix{cfg.Secure}, true), prefixSet(cluster, cfg.Cluster, false), prefixSet(cluster, cfg.Cluster, true),
@@ -144,7 +145,7 @@ func masqueraded(cfg Config) (rules []nft.Rule) {
 
 // input are the rules of what is for this host itself.
 func input(cfg Config) []nft.Rule {
-	rules := []nft.Rule{drop("containers reach neither VXLAN nor the agent of their host", in(containers), toPorts())}
+	rules := append(narrowing(cfg), drop("containers reach neither VXLAN nor the agent of their host", in(containers), toPorts()))
 	if cfg.GRE {
 		rules = append(rules, drop("nor GRE", in(containers), gre()))
 	}
@@ -180,6 +181,7 @@ func input(cfg Config) []nft.Rule {
 func forward(cfg Config) (rules []nft.Rule) {
 	gv, opened := cfg.Interface, len(cfg.Open) > 0
 	add := func(r nft.Rule) { rules = append(rules, r) }
+	rules = narrowing(cfg)
 	for _, v6 := range []bool{false, true} {
 		const why = "nobody forges what hosts say to each other"
 		to := src{v6, reached, true}

@@ -16,7 +16,6 @@ import (
 	"github.com/grapevine-net/grapevine/host/docker"
 	"github.com/grapevine-net/grapevine/observe/trace/lead"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
-	"github.com/grapevine-net/grapevine/service/edit"
 	"github.com/grapevine-net/grapevine/service/expose"
 	"github.com/grapevine-net/grapevine/service/expose/hold"
 )
@@ -153,9 +152,6 @@ func (e exposing) door(at netip.AddrPort, proto string) (d lead.Door) {
 	}
 	return d
 }
-
-// notes says of which exposed ports all containers are paused or sick.
-func (e exposing) notes(snap *cluster.Snapshot) []string { return edit.Unready(snap, e.heed().Heeds) }
 
 // problems says which exposed ports this host does not answer, and which lead nowhere.
 func (e exposing) problems(snap *cluster.Snapshot) (list []api.Problem) {

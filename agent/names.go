@@ -15,6 +15,7 @@ import (
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/policy/answers"
 	"github.com/grapevine-net/grapevine/replica"
+	"github.com/grapevine-net/grapevine/service/expose"
 	"github.com/grapevine-net/grapevine/service/inside"
 )
 
@@ -36,11 +37,12 @@ type naming struct {
 	resolver *dns.Server
 	services *inside.Room
 	reserved map[string]string // ports that no service has of all hosts
+	heed     expose.Heed       // which ports of all hosts this one answers
 	unserved string            // why this kernel cannot lead connections to services; "": it can
 }
 
 func newNaming(a *Agent) *naming {
-	return &naming{host: a.cfg.Name, self: a.self(), started: a.started, gossip: a.gossip, replica: a.replica, haste: &haste{replica: a.replica, hurry: a.gossip.Hurry}, log: a.log, own: hostNames(a.cfg), conf: resolvConf(a.cfg), reserved: reserved(a.cfg)}
+	return &naming{host: a.cfg.Name, self: a.self(), started: a.started, gossip: a.gossip, replica: a.replica, haste: &haste{replica: a.replica, hurry: a.gossip.Hurry}, log: a.log, own: hostNames(a.cfg), conf: resolvConf(a.cfg), reserved: reserved(a.cfg), heed: exposing{a}.heed()}
 }
 
 // open makes the resolver, and returns the rules of iptables that it needs.

@@ -35,7 +35,7 @@ func (n *naming) serving(id cluster.NodeID) service.Standing {
 
 // desk is what people do with services here.
 func (n *naming) desk(alloc *ipam.Allocator) edit.Desk {
-	return edit.Desk{Name: n.host, Replica: n.replica, Addresses: alloc.ServiceAddresses, Published: driver.Published, Hosts: n.serving, Lacks: n.unserved, Reserved: n.reserved}
+	return edit.Desk{Name: n.host, Replica: n.replica, Addresses: alloc.ServiceAddresses, Published: driver.Published, Hosts: n.serving, Lacks: n.unserved, Reserved: n.reserved, Self: n.self, Heeds: n.heed.Heeds}
 }
 
 // problems says which containers' connections to services do not go where they should.

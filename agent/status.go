@@ -50,7 +50,7 @@ func (a *Agent) status(ctx context.Context) (api.Status, error) {
 	foreign, _ := a.plane.Overlay().Foreign(ctx) // an error of a switch that is down, the problems tell by themselves
 	s.Foreign = foreign
 	unlinked, notes := problems.Unlinked(ctx, a.driver, a.plane.OwnGone)
-	s.Problems, s.Notes = a.problems(ctx, look{snap, nodes, unlinked}), slices.Concat(notes, edit.Notes(snap), realm.Notes(snap), a.naming.desk(a.alloc).Notes(), exposing{a}.notes(snap))
+	s.Problems, s.Notes = a.problems(ctx, look{snap, nodes, unlinked}), slices.Concat(notes, edit.Notes(snap), realm.Notes(snap), a.naming.desk(a.alloc).Notes())
 	a.edge.tell(&s)
 	s.Notes = slices.Concat(a.mirrors.Notes(), s.Notes, idle(a.cfg))
 	if p, hung := hung(); hung {

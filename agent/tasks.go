@@ -124,7 +124,9 @@ func (a *Agent) tasks() []Task {
 		{Name: "names", Run: a.naming.resolver.Run},
 		{Name: "haste", Run: a.naming.haste.run},
 		{Name: "services", Run: a.naming.services.Run,
-			Problems: func(_ context.Context, l look) []api.Problem { return a.naming.problems(l.snap) }},
+			Problems: func(_ context.Context, l look) []api.Problem {
+				return slices.Concat(a.naming.problems(l.snap), a.naming.desk(a.alloc).Problems(l.snap))
+			}},
 		{Name: "multicast", Run: a.groups.Run,
 			Problems: func(_ context.Context, l look) []api.Problem { return a.groups.Problems(l.snap) }},
 		{Name: "expose", Run: a.exposes.Run,

@@ -91,6 +91,7 @@ const (
 	LimitFails         Code = "limit-fails"
 	GroupsRefused      Code = "groups-refused"
 	ServicesFail       Code = "services-fail"
+	ServiceSick        Code = "service-sick"
 	ExposeTaken        Code = "expose-taken"
 	ExposeFails        Code = "expose-fails"
 	SourceAbsent       Code = "source-absent"
@@ -196,6 +197,7 @@ var Kinds = []Kind{
 	{BGPUnsaid, Warning, "a router is not told by BGP of all addresses that it is to be told of", "do what `status` says: [bgp.md](../use/bgp.md)"},
 	{EgressPassedBy, Fault, "containers of a network that has an egress address leave by their own hosts", "create the network anew without `-o vnid=0`, or remove the egress; upgrade agents that know of no `--label`"},
 	{ServicesFail, Warning, "a container's connections to services do not go where they should", "restart it; one with NET_ADMIN may have changed its own rules, or keeps loading so many that nobody else can"},
+	{ServiceSick, Fault, "all containers behind a service, or behind an exposed port, are paused or not healthy: connections are led there, and may wait for ever", "`docker unpause` them, or see with `docker inspect` what their HEALTHCHECK says: [services.md](../use/services.md#who-gets-connections)"},
 	{GroupsRefused, Warning, "a container has joined more multicast groups than one may", "find out which program joins so many, and have it join fewer: [multicast.md](../use/multicast.md)"},
 	{ExposeTaken, Fault, "this host does not answer an exposed port, since somebody else has it, or no host of its containers can answer by another one", "end who has the port here, or expose another one, or upgrade those hosts: [services.md](../use/services.md)"},
 	{ExposeFails, Fault, "an exposed port does not lead where it should", "see what `status` says: [services.md](../use/services.md)"},

@@ -28,6 +28,8 @@ type Container struct {
 	State    string // created, running, paused, restarting, removing, exited or dead
 	// Unready says that it is paused, or being stopped, or has a HEALTHCHECK which does not say that it is healthy.
 	Unready bool
+	// Sick says that it is paused, or that its HEALTHCHECK says that it is not healthy: not of one that only starts, or is being stopped.
+	Sick bool
 	// Labels are nil where Docker did not tell them, as where it lists a network's containers.
 	Labels   map[string]string
 	Networks []Attachment
@@ -52,10 +54,9 @@ func (c *Client) Containers(ctx context.Context) ([]Container, error) {
 }
 
 func containerOf(s container.Summary) Container {
-	out := Container{ID: s.ID, State: s.State, Labels: s.Labels, Unready: s.State == "paused"}
-	for _, words := range []string{"(unhealthy)", "(health: starting)"} { // Docker's list has it in words for people alone
-		out.Unready = out.Unready || strings.HasSuffix(s.Status, words)
-	}
+	out := Container{ID: s.ID, State: s.State, Labels: s.Labels}
+	out.Sick = s.State == "paused" || strings.HasSuffix(s.Status, "(unhealthy)") // Docker's list has health in words for people alone
+	out.Unready = out.Sick || strings.HasSuffix(s.Status, "(health: starting)")
 	if out.Labels == nil {
 		out.Labels = map[string]string{}
 	}

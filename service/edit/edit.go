@@ -34,6 +34,9 @@ type Desk struct {
 	// Published reports whether labels with a key are told to other hosts.
 	Published func(key string) bool
 	Hosts     service.Hosts
+	// Self is this host, and Heeds reports whether it answers a port of all hosts.
+	Self  cluster.NodeID
+	Heeds func(expose.Exposure) bool
 	// Reserved are ports that all hosts have for themselves, as 4789/udp, and what for.
 	Reserved map[string]string
 	// Lacks is what this host's kernel lacks to lead connections to services, "" if nothing.
@@ -294,28 +297,10 @@ func (d Desk) note(snap *cluster.Snapshot, s service.Listed) string {
 		return "no container is behind it: it has those " + selection(s.Service)
 	case !slices.ContainsFunc(s.Replicas, func(r service.Replica) bool { return r.Standing != service.Gone }):
 		return "no host of its containers answers: connections are led there all the same"
-	case !slices.ContainsFunc(s.Replicas, func(r service.Replica) bool { return !r.Unready && r.Standing != service.Gone }):
-		return "its containers " + unready(snap, s.Replicas)
+	case unreadied(s.Replicas):
+		return unready(snap, s.Replicas)
 	}
 	return ""
-}
-
-// Unready says of ports of all hosts that containers ask for by a label that none of these is well; services' are in Notes.
-func Unready(snap *cluster.Snapshot, heeds func(expose.Exposure) bool) (notes []string) {
-	for _, x := range expose.All(snap) {
-		if x.Service == "" && x.Loses == "" && heeds(x) && !slices.ContainsFunc(x.Replicas, func(r service.Replica) bool { return !r.Unready }) {
-			notes = append(notes, fmt.Sprintf("port %s for %s: its containers %s", x.Text(), x.Name(), unready(snap, x.Replicas)))
-		}
-	}
-	if more := len(notes) - mostNotes; more > 0 {
-		notes = append(notes[:mostNotes], fmt.Sprintf("and %d more", more))
-	}
-	return notes
-}
-
-// unready says that none of a service's containers is well.
-func unready(snap *cluster.Snapshot, replicas []service.Replica) string {
-	return fmt.Sprintf("are all paused, being stopped, or not healthy (%s): connections are led there all the same, and may wait for ever", some(snap, replicas))
 }
 
 // some are the names of containers, of which there may be many.
@@ -334,12 +319,18 @@ func some(snap *cluster.Snapshot, replicas []service.Replica) string {
 // mostNotes is how many services status names that lead nowhere.
 const mostNotes = 5
 
-// Notes are what status says of services that lead nowhere.
+// Notes are what status says of services, and ports of all hosts, that lead nowhere or to containers of which none is ready. What is a
+// problem (Problems), here or on the hosts that it concerns, is none of these.
 func (d Desk) Notes() (notes []string) {
 	snap := d.Replica.Snapshot()
 	for _, s := range d.listed() {
-		if note := d.note(snap, s); note != "" {
+		if note := d.note(snap, s); note != "" && (s.Void || !sick(s.Replicas)) {
 			notes = append(notes, "service "+s.Key().ID+": "+note)
+		}
+	}
+	for x := range d.labelled(snap) {
+		if unreadied(x.Replicas) && !sick(x.Replicas) {
+			notes = append(notes, fmt.Sprintf("port %s for %s: %s", x.Text(), x.Name(), unready(snap, x.Replicas)))
 		}
 	}
 	if more := len(notes) - mostNotes; more > 0 {

@@ -109,7 +109,7 @@ func TestDesk(t *testing.T) {
 		}
 	}
 	unready(true)
-	if notes := d.Notes(); len(notes) != 2 || notes[0] != "service blue/web: its containers are all paused, being stopped, or not healthy (web on host host1): connections are led there all the same, and may wait for ever" {
+	if notes := d.Notes(); len(notes) != 2 || notes[0] != "service blue/web: its containers all start, or are being stopped, paused or not healthy (web on host host1): connections are led there all the same" {
 		t.Errorf("notes: %q", notes)
 	}
 	unready(false)

@@ -14,6 +14,7 @@ import (
 	"github.com/grapevine-net/grapevine/membership"
 	"github.com/grapevine-net/grapevine/overlay/plane"
 	"github.com/grapevine-net/grapevine/overlay/secure"
+	"github.com/grapevine-net/grapevine/realm"
 )
 
 func (a *Agent) handlers() api.Handlers {
@@ -27,7 +28,7 @@ func (a *Agent) handlers() api.Handlers {
 			snap := a.replica.Snapshot()
 			return a.here(a.reached.Note(view.Networks(snap), snap)), nil
 		},
-		Realm:     networks.Change,
+		Realm:     realm.WhenNamed(a.replica, networks.Change),
 		Endpoints: a.endpoints,
 		Ring: func(context.Context) ([]api.Pool, error) {
 			return view.Pools(a.replica.Snapshot(), a.member.CIDRs()...), nil
@@ -40,15 +41,15 @@ func (a *Agent) handlers() api.Handlers {
 		Join:         a.join,
 		Forget:       a.member.Forgetter.Forget,
 		Services:     services.List,
-		NewService:   services.Create,
+		NewService:   realm.WhenNamed(a.replica, services.Create),
 		DropService:  services.Remove,
-		Expose:       services.Expose,
+		Expose:       realm.WhenNamed(a.replica, services.Expose),
 		Clients:      clients.List,
-		NewClient:    clients.Add,
+		NewClient:    realm.WhenNamed(a.replica, clients.Add),
 		DropClient:   clients.Remove,
 		Egresses:     egresses.List,
-		NewEgress:    egresses.Create,
-		SetEgress:    egresses.Set,
+		NewEgress:    realm.WhenNamed(a.replica, egresses.Create),
+		SetEgress:    realm.WhenNamed(a.replica, egresses.Set),
 		DropEgress:   egresses.Remove,
 		BGP:          a.announcer.show,
 		Keys:         a.member.Keys.List,
@@ -56,12 +57,12 @@ func (a *Agent) handlers() api.Handlers {
 		ChangeKeys:   keys{a.member.Keys, a.secure}.change,
 		FastPath:     a.plane.SwitchFastPath,
 		Policies:     policing{a}.list,
-		Apply:        policies.Apply,
+		Apply:        realm.WhenNamed(a.replica, policies.Apply),
 		Signing:      policies.Signing,
-		ApplySigned:  policies.ApplySigned,
-		Try:          policies.Try,
-		Allow:        policies.Allow,
-		Learn:        policies.Learn,
+		ApplySigned:  realm.WhenNamed(a.replica, policies.ApplySigned),
+		Try:          realm.WhenNamed(a.replica, policies.Try),
+		Allow:        realm.WhenNamed(a.replica, policies.Allow),
+		Learn:        realm.WhenNamed(a.replica, policies.Learn),
 		RuleCounts:   a.ruleCounts.Counts,
 		PolicyLog:    a.audit.Since,
 		DeletePolicy: policies.Delete,

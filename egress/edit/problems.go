@@ -43,7 +43,7 @@ func (d Desk) state(snap *cluster.Snapshot, l egress.Listed) (s state) {
 		say("host %s, which holds its address, does not answer", s.holder)
 	}
 	for _, g := range linkless(gateways) {
-		say("host %s cannot hold it: its interface %s has no link", g.Name, g.NIC)
+		say("host %s cannot hold it: its interface %s has no link, or none that lasts", g.Name, g.NIC)
 	}
 	if older := unable(snap, l.Egress); len(older) > 0 {
 		say("gateways with an older agent cannot hold its IPv6 address: %s; while one of them is the holder, what its networks send to the outside by IPv6 is dropped: upgrade their agents, or name other gateways", strings.Join(older, ", "))
@@ -127,7 +127,7 @@ func (d Desk) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 			for _, g := range linkless(gateways) {
 				list = append(list, api.Problem{
 					Code: api.EgressUnfit,
-					What: fmt.Sprintf("host %s is a gateway of egress %s, and cannot hold %s: its interface %s has no link", g.Name, l.Name, address, g.NIC),
+					What: fmt.Sprintf("host %s is a gateway of egress %s, and cannot hold %s: its interface %s has no link, or none that lasts", g.Name, l.Name, address, g.NIC),
 					Do:   "see to its cable and to what is at the other end, and on that host to `ip link show " + g.NIC + "`; or name other gateways: grapevine egress set " + l.Name + " --gateways HOSTS",
 				})
 			}

@@ -92,6 +92,8 @@ type Keeper struct {
 	held  map[string]*held
 	seen  seen
 	clean bool // nothing is left of an egress, and there is none: the LAN need not be looked at
+	links flaps
+	said  time.Time // others were told last what this host cannot hold
 
 	nat     sync.Mutex   // of the NAT, for which Serve may wait long: nobody who asks what is served waits with it
 	sources []nat.Source // that Serve was told last
@@ -119,6 +121,8 @@ type held struct {
 	pause    time.Duration
 	failed   error                            // of telling it last
 	cut      time.Time                        // since then the interface has no link; zero: it has one
+	away     bool                             // it had none for long while nobody could hear so: another one may have the address
+	met      time.Time                        // since then another gateway is heard; zero: none is
 	alive    []bool                           // of the gateways, when the LAN was told last
 	next     time.Duration                    // until it is looked at again
 	rival    atomic.Pointer[net.HardwareAddr] // that answered last for what this host holds
@@ -152,6 +156,7 @@ const (
 	reannounce = 30 * time.Second
 	settled    = 3 * time.Second // a pause between announcements from which on it is asked who else has the address
 	idle       = time.Second     // between rounds while nothing is to be taken
+	untold     = 2 * time.Second // between two records of what this host cannot hold
 )
 
 // New returns a Keeper; nothing happens before Begin.
@@ -162,7 +167,7 @@ func New(cfg Config) *Keeper {
 	if cfg.Routed == nil {
 		cfg.Routed = func() Routed { return Routed{} }
 	}
-	return &Keeper{cfg: cfg, log: cfg.Log, started: time.Now(), serves: map[string][]netip.Addr{}, notes: map[string]Note{}, held: map[string]*held{}}
+	return &Keeper{cfg: cfg, log: cfg.Log, started: time.Now(), serves: map[string][]netip.Addr{}, notes: map[string]Note{}, held: map[string]*held{}, links: flaps{}}
 }
 
 // Begin goes on with what an agent before this one has left: while that was gone, the host has carried packets.
@@ -287,29 +292,43 @@ func (k *Keeper) round(ctx context.Context, snap *cluster.Snapshot, now time.Tim
 	next = idle
 	names, routed := map[string]bool{}, k.cfg.Routed()
 	for _, a := range routed.From {
-		k.watch(view.Find(a))
+		k.watch(view.Find(a), now)
 	}
 	mute := cutOff(snap, k.cfg.Self, view)
 	var all errgroup.Group
 	var unfit []cluster.UnfitCase
 	found := make([]spots, len(cases))
 	for i, c := range cases {
-		found[i] = spotsOf(c, view, routed)
-		if !c.Gateway() {
+		if found[i] = spotsOf(c, view, routed); !c.Gateway() {
 			continue
 		}
 		for _, s := range found[i] {
 			if !s.routed() {
-				k.watch(s.Place)
+				k.watch(s.Place, now)
 			}
 		}
-		if !found[i].fit() && len(unfit) < cluster.MaxUnfit {
-			unfit = append(unfit, cluster.UnfitCase{Egress: c.Egress.Name, NIC: found[i].cut()})
+	}
+	calm := steady{view, k.links, now}
+	for i, c := range cases {
+		p := spotsOf(c, calm, routed)
+		if c.Gateway() && !p.fit() && len(unfit) < cluster.MaxUnfit {
+			unfit = append(unfit, cluster.UnfitCase{Egress: c.Egress.Name, NIC: p.cut()})
+		}
+		if c.Others() { // who has nobody to leave it to makes do with the link that there is
+			found[i] = p
 		}
 	}
-	untold := k.tellUnfit(snap, unfit)
-	if untold != nil { // others wait for this host in vain
-		k.log.Warn("what this host cannot hold is not told to others", "error", untold)
+	for _, nic := range k.seen.nics {
+		if wait := k.links.wait(nic, now); wait > 0 {
+			next = min(next, wait)
+		}
+	}
+	later, failed := k.tellUnfit(snap, unfit, now)
+	if failed != nil { // others wait for this host in vain
+		k.log.Warn("what this host cannot hold is not told to others", "error", failed)
+	}
+	if later > 0 {
+		next = min(next, later)
 	}
 	for i, c := range cases {
 		names[c.Egress.Name] = true
@@ -331,7 +350,7 @@ func (k *Keeper) round(ctx context.Context, snap *cluster.Snapshot, now time.Tim
 		k.log.Warn("addresses for the outside", "error", err)
 		next = tick
 	}
-	k.clean = len(cases) == 0 && err == nil && untold == nil && len(k.sources) == 0
+	k.clean = len(cases) == 0 && err == nil && failed == nil && later == 0 && len(k.sources) == 0
 	return next, voters, len(cases) > 0 || len(k.sources) > 0
 }
 
@@ -347,26 +366,34 @@ func cutOff(snap *cluster.Snapshot, self cluster.NodeID, view View) bool {
 }
 
 // watch has the link of an interface looked at from one round to the next.
-func (k *Keeper) watch(p lan.Place) {
+func (k *Keeper) watch(p lan.Place, now time.Time) {
+	if p.NIC != "" {
+		k.links.see(p.NIC, !p.Cut, now)
+	}
 	if p.NIC != "" && !slices.Contains(k.seen.nics, p.NIC) {
 		k.seen.nics, k.seen.links = append(k.seen.nics, p.NIC), append(k.seen.links, !p.Cut)
 	}
 }
 
-// tellUnfit tells others which egresses this host cannot hold.
-func (k *Keeper) tellUnfit(snap *cluster.Snapshot, list []cluster.UnfitCase) error {
+// tellUnfit tells others which egresses this host cannot hold, and returns when it is to, if it has told them something else but a
+// moment ago: each record goes to all hosts.
+func (k *Keeper) tellUnfit(snap *cluster.Snapshot, list []cluster.UnfitCase, now time.Time) (later time.Duration, err error) {
 	said, _ := cluster.Get[cluster.Unfit](snap, string(k.cfg.Self))
 	if slices.Equal(said.Egresses, list) {
-		return nil
+		return 0, nil
 	}
-	_, err := k.cfg.Replica.Update(func(tx *replica.Tx) error {
+	if later = untold - now.Sub(k.said); later > 0 {
+		return later, nil
+	}
+	k.said = now
+	_, err = k.cfg.Replica.Update(func(tx *replica.Tx) error {
 		if len(list) == 0 {
 			tx.Delete(said.Key())
 			return nil
 		}
 		return tx.Put(cluster.Unfit{Host: k.cfg.Self, Egresses: list})
 	})
-	return err
+	return 0, err
 }
 
 // forget drops what is remembered of egresses that there are no more.
@@ -385,17 +412,12 @@ func (k *Keeper) forget(names map[string]bool) {
 // one does what is to be done about one egress, and returns when it is to be looked at again.
 func (k *Keeper) one(ctx context.Context, c egress.Case, h *held, p spots, now time.Time) (next time.Duration) {
 	c.Has = p.ours() || k.Serves(c.Egress.Name)
-	c.Here, c.Young = p.here(), now.Sub(k.started) <= patience
+	c.Here, c.Young = p.here() || h.away, now.Sub(k.started) <= patience
 	verdict, nth := c.Judge()
 	if verdict != egress.Take {
 		h.since = time.Time{}
 	}
-	switch {
-	case p.cut() == "":
-		h.cut = time.Time{}
-	case h.cut.IsZero():
-		h.cut = now
-	}
+	h.look(c, verdict, p, now)
 	if verdict != egress.Leave && p.fit() {
 		if err := p.gather(k.cfg.LAN); err != nil {
 			k.note(c, Note{Err: err})
@@ -411,7 +433,7 @@ func (k *Keeper) one(ctx context.Context, c egress.Case, h *held, p spots, now t
 		}
 		k.serve(c, false)
 		k.note(c, Note{Twice: p.theirs() && c.Holder != "" && c.Holder != k.cfg.Self, Err: err})
-	case verdict == egress.Hold && p.here() && k.took(c.Egress) && p.fit():
+	case verdict == egress.Hold && p.here() && k.took(c.Egress) && p.fit() && !h.away:
 		next = k.tell(ctx, c, h, p, now)
 		n := Note{Err: h.failed}
 		if who := h.rival.Load(); who != nil {
@@ -419,16 +441,20 @@ func (k *Keeper) one(ctx context.Context, c egress.Case, h *held, p spots, now t
 		}
 		k.note(c, n)
 		return next
-	case verdict == egress.Hold && p.here() && k.took(c.Egress) && p.cut() != "" && (c.Alone || now.Sub(h.cut) < linkless):
+	case verdict == egress.Hold && (p.here() || h.away) && k.took(c.Egress) && p.cut() != "" && (c.Alone || now.Sub(h.cut) < linkless):
 		h.announce, h.pause = time.Time{}, 0 // the LAN is told when there is a link again
-		k.note(c, Note{Cut: p.cut()})
-		if !c.Alone {
+		n := Note{Cut: p.cut()}
+		if h.away && p.onLAN() {
+			n.Err = p.remove(k.cfg.LAN)
+			k.log.Info("this host has no link for the address of an egress, and nobody to leave it to", "egress", c.Egress.Name, "addresses", c.Egress.Addrs, "without a link", p.cut(), "error", n.Err)
+		}
+		if k.note(c, n); !c.Alone || !h.away {
 			return tick
 		}
 	case !p.fit():
 		k.serve(c, false)
 		err := p.remove(k.cfg.LAN)
-		if c.Holder == k.cfg.Self && k.caughtUp(now) { // another gateway may have interfaces for all, with links
+		if c.Holder == k.cfg.Self && k.caughtUp(now) && h.informed(now) { // another gateway may have interfaces for all, with links
 			k.log.Info("this host cannot hold the address of an egress any more", "egress", c.Egress.Name, "addresses", c.Egress.Addrs, "without a link", p.cut())
 			err = errors.Join(err, k.record(c, cluster.EgressHolder{Egress: c.Egress.Name}))
 		}
@@ -440,25 +466,57 @@ func (k *Keeper) one(ctx context.Context, c egress.Case, h *held, p spots, now t
 	case verdict == egress.Take && !p.here() && !h.turn(nth, now): // others come first
 		return k.later(c, tick)
 	default:
-		n := k.take(ctx, c, p)
+		n := k.take(ctx, c, p, h.away)
 		if n != nil {
-			if !p.here() || !k.took(c.Egress) { // as after it was given another address
+			if n.Occupied != nil && h.away || !p.here() && !h.away || !k.took(c.Egress) { // as after it was given another address
 				k.serve(c, false)
 			}
-			if c.Holder == k.cfg.Self && (n.Occupied != nil || !p.here()) && ctx.Err() == nil { // another gateway may be able to
-				n.Err = errors.Join(n.Err, p.remove(k.cfg.LAN), k.record(c, cluster.EgressHolder{Egress: c.Egress.Name}))
+			if c.Holder == k.cfg.Self && (n.Occupied != nil || !p.here()) && ctx.Err() == nil {
+				n.Err = errors.Join(n.Err, p.remove(k.cfg.LAN))
+				if h.informed(now) { // another gateway may be able to
+					n.Err = errors.Join(n.Err, k.record(c, cluster.EgressHolder{Egress: c.Egress.Name}))
+				}
 			}
 			h.again = now.Add(retry)
 			k.note(c, *n)
 			return retry
 		}
-		h.announce, h.pause = time.Time{}, 0
+		h.announce, h.pause, h.away = time.Time{}, 0, false
 		h.rival.Store(nil)
 		next = k.tell(ctx, c, h, p, now)
 		k.note(c, Note{Err: h.failed})
 		return next
 	}
 	return idle
+}
+
+// look notes since when the link is gone, whether the holder has to ask before it goes on with the address, and since when others
+// are heard.
+func (h *held) look(c egress.Case, verdict egress.Verdict, p spots, now time.Time) {
+	switch long := !h.cut.IsZero() && now.Sub(h.cut) >= linkless; {
+	case verdict != egress.Hold:
+		h.away = false
+	case long && (c.Alone || p.cut() == ""):
+		h.away = true
+	}
+	switch {
+	case p.cut() == "":
+		h.cut = time.Time{}
+	case h.cut.IsZero():
+		h.cut = now
+	}
+	switch {
+	case !slices.ContainsFunc(c.Gateways, func(g egress.Gateway) bool { return g.ID != c.Self && g.Alive }):
+		h.met = time.Time{}
+	case h.met.IsZero():
+		h.met = now
+	}
+}
+
+// informed reports whether this host, if it was away, has heard from others who took the address meanwhile, if somebody did. A
+// record that it writes before may count more than theirs.
+func (h *held) informed(now time.Time) bool {
+	return !h.away || !h.met.IsZero() && now.Sub(h.met) >= patience
 }
 
 // turn reports whether the nth has its turn, of those that are to take it.
@@ -480,9 +538,9 @@ func (k *Keeper) caughtUp(now time.Time) bool {
 }
 
 // take makes this host the holder: nobody else has the address; NAT is in place before the record leads others here. It
-// returns what is in the way, if something is.
-func (k *Keeper) take(ctx context.Context, c egress.Case, p spots) *Note {
-	asked := slices.DeleteFunc(slices.Clone(p), func(s spot) bool { return s.Here && c.Holder == k.cfg.Self })
+// returns what is in the way, if something is. Who was away asks for what it has as well.
+func (k *Keeper) take(ctx context.Context, c egress.Case, p spots, away bool) *Note {
+	asked := slices.DeleteFunc(slices.Clone(p), func(s spot) bool { return s.Here && c.Holder == k.cfg.Self && !away })
 	who, err := asked.probe(ctx, k.cfg.LAN)
 	switch {
 	case len(who) > 0:

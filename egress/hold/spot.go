@@ -77,6 +77,9 @@ func (l spots) here() bool { return !l.any(func(s spot) bool { return !s.Here })
 // ours reports whether we have added one of them.
 func (l spots) ours() bool { return l.any(func(s spot) bool { return s.Ours }) }
 
+// onLAN reports whether we have added one of them to an interface of a LAN.
+func (l spots) onLAN() bool { return l.any(func(s spot) bool { return s.Ours && !s.routed() }) }
+
 // theirs reports whether an administrator has given this host one of them.
 func (l spots) theirs() bool { return l.any(func(s spot) bool { return s.Here && !s.Ours }) }
 

@@ -19,6 +19,7 @@ import (
 
 func (a *Agent) handlers() api.Handlers {
 	services, policies, clients, networks, egresses := a.naming.desk(a.alloc), policing{a}.desk(), a.clients.desk(), realms(a), leaving{a}.desk()
+	names := realm.NewNames(a.replica)
 	return api.Handlers{
 		Status: a.status,
 		Nodes: func(context.Context) ([]api.Node, error) {
@@ -28,7 +29,7 @@ func (a *Agent) handlers() api.Handlers {
 			snap := a.replica.Snapshot()
 			return a.here(a.reached.Note(view.Networks(snap), snap)), nil
 		},
-		Realm:     realm.WhenNamed(a.replica, networks.Change),
+		Realm:     realm.WhenNamed(names, networks.Change),
 		Endpoints: a.endpoints,
 		Ring: func(context.Context) ([]api.Pool, error) {
 			return view.Pools(a.replica.Snapshot(), a.member.CIDRs()...), nil
@@ -41,15 +42,15 @@ func (a *Agent) handlers() api.Handlers {
 		Join:         a.join,
 		Forget:       a.member.Forgetter.Forget,
 		Services:     services.List,
-		NewService:   realm.WhenNamed(a.replica, services.Create),
+		NewService:   realm.WhenNamed(names, services.Create),
 		DropService:  services.Remove,
-		Expose:       realm.WhenNamed(a.replica, services.Expose),
+		Expose:       realm.WhenNamed(names, services.Expose),
 		Clients:      clients.List,
-		NewClient:    realm.WhenNamed(a.replica, clients.Add),
+		NewClient:    realm.WhenNamed(names, clients.Add),
 		DropClient:   clients.Remove,
 		Egresses:     egresses.List,
-		NewEgress:    realm.WhenNamed(a.replica, egresses.Create),
-		SetEgress:    realm.WhenNamed(a.replica, egresses.Set),
+		NewEgress:    realm.WhenNamed(names, egresses.Create),
+		SetEgress:    realm.WhenNamed(names, egresses.Set),
 		DropEgress:   egresses.Remove,
 		BGP:          a.announcer.show,
 		Keys:         a.member.Keys.List,
@@ -57,12 +58,12 @@ func (a *Agent) handlers() api.Handlers {
 		ChangeKeys:   keys{a.member.Keys, a.secure}.change,
 		FastPath:     a.plane.SwitchFastPath,
 		Policies:     policing{a}.list,
-		Apply:        realm.WhenNamed(a.replica, policies.Apply),
+		Apply:        realm.WhenNamed(names, policies.Apply),
 		Signing:      policies.Signing,
-		ApplySigned:  realm.WhenNamed(a.replica, policies.ApplySigned),
-		Try:          realm.WhenNamed(a.replica, policies.Try),
-		Allow:        realm.WhenNamed(a.replica, policies.Allow),
-		Learn:        realm.WhenNamed(a.replica, policies.Learn),
+		ApplySigned:  realm.WhenNamed(names, policies.ApplySigned),
+		Try:          realm.WhenNamed(names, policies.Try),
+		Allow:        realm.WhenNamed(names, policies.Allow),
+		Learn:        realm.WhenNamed(names, policies.Learn),
 		RuleCounts:   a.ruleCounts.Counts,
 		PolicyLog:    a.audit.Since,
 		DeletePolicy: policies.Delete,

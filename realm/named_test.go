@@ -51,9 +51,13 @@ func TestNamed(t *testing.T) {
 				}()
 			}
 			begin := time.Now()
-			answer := WhenNamed(y, func(context.Context, int) (time.Duration, error) { return time.Since(begin), nil })
+			answer := WhenNamed(NewNames(y), func(context.Context, int) (time.Duration, error) { return time.Since(begin), nil })
 			if got, _ := answer(t.Context(), 0); got != c.waits {
 				t.Errorf("%s: answered after %v, want %v", c.what, got, c.waits)
+			}
+			begin = time.Now()
+			if got, _ := answer(t.Context(), 0); got != 0 {
+				t.Errorf("%s: answered the next time after %v", c.what, got)
 			}
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.zx2c4.com/wireguard/device"
 
 	"github.com/grapevine-net/grapevine/host/link"
+	"github.com/grapevine-net/grapevine/host/netns"
 )
 
 // said are the words, as wireguard-go formats them, of packets that are refused.
@@ -68,10 +69,19 @@ func Refused(run string) map[string]uint64 {
 			}
 		}
 	}
-	for _, name := range []string{link.WireGuard, link.WireGuard2} { // the kernel counts those with another's address alone
+	byKernel := func(name string) { // it counts those with another's address alone
 		if l, err := netlink.LinkByName(name); err == nil && l.Type() == "wireguard" && l.Attrs().Statistics != nil {
 			all[name] = l.Attrs().Statistics.RxErrors
 		}
+	}
+	byKernel(link.WireGuard)
+	byKernel(link.WireGuard2)
+	if _, told := all[link.Clients]; told {
+		return all
+	}
+	if room, err := (Sandbox{Run: run}).Open(); err == nil {
+		defer room.Close()
+		_ = netns.Do(room.File, func() error { byKernel(link.Clients); return nil })
 	}
 	return all
 }

@@ -173,7 +173,13 @@ func (p *Plane) EncryptionProblems(snap *cluster.Snapshot) (list []api.Problem) 
 
 // beginSecure takes away what an agent has left that did not encrypt: programs of a fast path that sends and takes VXLAN
 // beside the rules that are to keep it encrypted. What one has left that did is taken away by endSecure.
+// The rules come before that: a former agent's may be gone with the device that encrypts, and the switch has its flows yet.
 func (p *Plane) beginSecure() {
+	if p.cfg.Secure != nil && p.cfg.Secure.Wanted() {
+		if err := p.guard.Set(); err != nil {
+			p.log.Warn("set the rules that keep what is encrypted from the clear", "err", err)
+		}
+	}
 	if p.cfg.Settings.NeedsIPsec() {
 		if err := p.fast.path.Stop(); err != nil && !errors.Is(err, link.ErrNotFound) {
 			p.log.Warn("remove the fast path of an agent that may have passed IPsec by", "err", err)

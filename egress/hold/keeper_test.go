@@ -57,6 +57,8 @@ func (w *world) Announce(string, netip.Addr) error { w.does("announce"); return 
 func (w *world) Linked(string) bool                { return !w.place.Cut }
 func (w *world) Probe(context.Context, string, netip.Addr) (net.HardwareAddr, error) {
 	w.does("probe")
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	return w.who, nil
 }
 
@@ -145,15 +147,31 @@ func (w *world) does(what string) {
 	w.did = append(w.did, what)
 }
 
-func (w *world) round() string {
-	w.mu.Lock()
-	w.did = nil
-	w.mu.Unlock()
-	w.k.round(w.t.Context(), w.r.Snapshot(), w.now)
-	w.now = w.now.Add(tick)
+// answers has a machine answer for the address; nil: none does.
+func (w *world) answers(who net.HardwareAddr) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return strings.Join(slices.DeleteFunc(w.did, func(s string) bool { return s == "announce" }), "; ")
+	w.who = who
+}
+
+// done is what was done since it was forgotten.
+func (w *world) done() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.did)
+}
+
+func (w *world) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.did = nil
+}
+
+func (w *world) round() string {
+	w.forget()
+	w.k.round(w.t.Context(), w.r.Snapshot(), w.now)
+	w.now = w.now.Add(tick)
+	return strings.Join(slices.DeleteFunc(w.done(), func(s string) bool { return s == "announce" }), "; ")
 }
 
 func (w *world) holder() cluster.NodeID {
@@ -198,7 +216,7 @@ func TestOrder(t *testing.T) {
 // TestTakes: what another machine answers for is not taken, least of all from a holder whose agent alone is dead.
 func TestTakes(t *testing.T) {
 	w := newWorld(t, "host1")
-	w.who = strange
+	w.answers(strange)
 	if got := w.round(); got != "probe" {
 		t.Errorf("occupied: %s", got)
 	}
@@ -206,7 +224,7 @@ func TestTakes(t *testing.T) {
 		t.Errorf("occupied: %+v", n)
 	}
 	w.dead[other] = true
-	w.who = itsMAC
+	w.answers(itsMAC)
 	w.put(cluster.EgressHolder{Egress: "mail", Host: other, MAC: itsMAC.String()})
 	w.now = w.now.Add(retry)
 	if w.round(); w.k.Notes()["mail"].Silent {
@@ -217,7 +235,7 @@ func TestTakes(t *testing.T) {
 	if w.round(); !w.k.Notes()["mail"].Silent || w.place.Here || w.holder() != other {
 		t.Errorf("taken from a host that lives: %+v", w.k.Notes()["mail"])
 	}
-	w.who = nil
+	w.answers(nil)
 	w.now = w.now.Add(retry)
 	if w.round(); !w.place.Here || w.holder() != self {
 		t.Error("not taken from a host that is dead")
@@ -246,7 +264,7 @@ func TestLost(t *testing.T) {
 	if got, want := w.round(), "remove; flows of 2, false; nat 0"; got != want {
 		t.Errorf("lost: %s; want %s", got, want)
 	}
-	w.who = itsMAC
+	w.answers(itsMAC)
 	if got := w.round(); got != "probe" || w.holder() != other || w.place.Here {
 		t.Errorf("then: %s, and %s holds it", got, w.holder())
 	}
@@ -424,13 +442,13 @@ func TestCut(t *testing.T) {
 			t.Errorf("%s: left after %v, held by %q", what, left, w.holder())
 		}
 		w.place.Cut = false
-		w.did = nil
+		w.forget()
 		w.k.step(t.Context(), w.r.Snapshot(), w.now)
 		if _, said := cluster.Get[cluster.Unfit](w.r.Snapshot(), string(self)); said {
 			t.Errorf("%s: the link is back, and others hear that it is not", what)
 		}
-		if !tt.leaves && (!slices.Contains(w.did, "announce") || w.k.Notes()["mail"].Any() || !w.k.Serves("mail")) {
-			t.Errorf("%s: the link is back: %v, %+v", what, w.did, w.k.Notes()["mail"])
+		if !tt.leaves && (!slices.Contains(w.done(), "announce") || w.k.Notes()["mail"].Any() || !w.k.Serves("mail")) {
+			t.Errorf("%s: the link is back: %v, %+v", what, w.done(), w.k.Notes()["mail"])
 		}
 	}
 }
@@ -490,7 +508,7 @@ func TestRival(t *testing.T) {
 		t.Fatal("it does not take it")
 	}
 	for _, who := range []net.HardwareAddr{strange, nil} {
-		w.who = who
+		w.answers(who)
 		for range 15 { // told ever less often
 			w.now = w.now.Add(reannounce)
 			w.round()
@@ -538,11 +556,11 @@ func TestSet(t *testing.T) {
 	}
 	e.Addrs = []netip.Addr{netip.MustParseAddr("192.0.2.27")}
 	w.put(e)
-	w.who = strange
+	w.answers(strange)
 	if got, want := w.round(), "probe; flows of , false; nat 0; remove"; got != want || w.k.Leads("mail", subnet) || w.place.Here || !w.k.Notes()["mail"].Any() || w.holder() != "" {
 		t.Errorf("with one that another machine has: %s; want %s", got, want)
 	}
-	w.who = nil
+	w.answers(nil)
 	w.now = w.now.Add(retry)
 	if got, want := w.round(), "probe; add; nat 1; flows of 1, true"; got != want || w.leaves != "192.0.2.27" || w.holder() != self {
 		t.Errorf("when that one is gone: %s; want %s; it leaves by %s", got, want, w.leaves)
@@ -644,7 +662,7 @@ func TestRouted(t *testing.T) {
 		t.Errorf("no router is told: %q holds it, %+v", w.holder(), w.k.Notes()["mail"])
 	}
 	routed = Routed{Take: true, Keep: true}
-	w.who = net.HardwareAddr{} // the routers lead to a host that is silent
+	w.answers(net.HardwareAddr{}) // the routers lead to a host that is silent
 	replicatest.Hear(t, w.r, other, cluster.Node{ID: other, Name: "host2"})
 	w.put(cluster.EgressHolder{Egress: "mail", Host: other})
 	w.dead[other] = true
@@ -652,7 +670,7 @@ func TestRouted(t *testing.T) {
 	if got := w.round(); got != "probe" || !w.k.Notes()["mail"].Silent || w.holder() != other {
 		t.Errorf("taken from a host that carries packets: %s, %+v", got, w.k.Notes()["mail"])
 	}
-	w.who = nil // they have forgotten it
+	w.answers(nil) // they have forgotten it
 	w.now = w.now.Add(retry)
 	if got, want := w.round(), "probe; add; nat 1; flows of 1, true"; got != want || w.holder() != self {
 		t.Errorf("taking it: %s; want %s", got, want)

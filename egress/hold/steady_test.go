@@ -176,27 +176,29 @@ func TestAway(t *testing.T) {
 				t.Errorf("%s: without a link: %+v, held by %q, %+v", tt.what, w.place, w.holder(), w.k.Notes()["mail"])
 			}
 		}
-		w.place.Cut, w.who, w.did = false, tt.who, nil
+		w.place.Cut = false
+		w.answers(tt.who)
+		w.forget()
 		if step(3 * tick); !tt.silent {
 			w.dead[other] = false
 		}
 		if step(patience - 5*tick); tt.who == nil {
-			i, j := slices.Index(w.did, "probe"), slices.Index(w.did, "announce")
+			i, j := slices.Index(w.done(), "probe"), slices.Index(w.done(), "announce")
 			if !w.place.Here || !w.k.Serves("mail") || w.holder() != self || w.k.Notes()["mail"].Any() || j < 0 || tt.short != (i < 0) || i > j {
-				t.Errorf("%s: it does not have it again: %v, %+v, %+v", tt.what, w.did, w.place, w.k.Notes()["mail"])
+				t.Errorf("%s: it does not have it again: %v, %+v, %+v", tt.what, w.done(), w.place, w.k.Notes()["mail"])
 			}
 			continue
 		}
-		if slices.Contains(w.did, "announce") || slices.Contains(w.did, "add") || w.place.Here != tt.theirs || w.k.Serves("mail") || w.holder() != self || w.k.Notes()["mail"].Occupied == nil {
-			t.Errorf("%s: it does not leave it: %v, %+v, held by %q, %+v", tt.what, w.did, w.place, w.holder(), w.k.Notes()["mail"])
+		if slices.Contains(w.done(), "announce") || slices.Contains(w.done(), "add") || w.place.Here != tt.theirs || w.k.Serves("mail") || w.holder() != self || w.k.Notes()["mail"].Occupied == nil {
+			t.Errorf("%s: it does not leave it: %v, %+v, held by %q, %+v", tt.what, w.done(), w.place, w.holder(), w.k.Notes()["mail"])
 		}
 		if step(2 * patience); tt.silent != (w.holder() == self) {
 			t.Errorf("%s: by the record %q holds it", tt.what, w.holder())
 		}
 		w.put(cluster.EgressHolder{Egress: "mail", Host: other, MAC: itsMAC.String()})
 		w.dead[other] = false
-		if step(patience); w.place.Here != tt.theirs || w.k.Serves("mail") || w.holder() != other || slices.Contains(w.did, "announce") {
-			t.Errorf("%s: they meet: %v, held by %q", tt.what, w.did, w.holder())
+		if step(patience); w.place.Here != tt.theirs || w.k.Serves("mail") || w.holder() != other || slices.Contains(w.done(), "announce") {
+			t.Errorf("%s: they meet: %v, held by %q", tt.what, w.done(), w.holder())
 		}
 	}
 }

@@ -2,6 +2,7 @@ package realm
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,11 +12,11 @@ import (
 
 // young is a cluster whose networks have their names in a while.
 type young struct {
-	snap    *cluster.Snapshot
+	snap    atomic.Pointer[cluster.Snapshot]
 	changed chan struct{}
 }
 
-func (y *young) Snapshot() *cluster.Snapshot { return y.snap }
+func (y *young) Snapshot() *cluster.Snapshot { return y.snap.Load() }
 func (y *young) Watch() <-chan struct{}      { return y.changed }
 
 // TestNamed: who asks for a network that has just been made waits until it has its name, and no longer than for a while.
@@ -42,11 +43,12 @@ func TestNamed(t *testing.T) {
 		{"one never has", without, 0, naming},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			y := &young{c.begin, make(chan struct{})}
+			y := &young{changed: make(chan struct{})}
+			y.snap.Store(c.begin)
 			if c.named > 0 {
 				go func() {
 					time.Sleep(c.named)
-					y.snap = with
+					y.snap.Store(with)
 					close(y.changed)
 				}()
 			}

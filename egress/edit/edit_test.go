@@ -308,7 +308,7 @@ func TestLabels(t *testing.T) {
 	for _, p := range w.Problems(w.r.Snapshot()) {
 		said = append(said, fmt.Sprintf("%s: %s", p.Code, p.What))
 	}
-	if text := strings.Join(said, "\n"); !strings.Contains(text, "egress-passed-by: containers of network blue with role=smtp reach the outside from their own hosts' addresses") || !strings.Contains(text, "host2 (v0.2)") {
+	if text := strings.Join(said, "\n"); !strings.Contains(text, "egress-passed-by: containers of network blue with tier in (gold,lead), network blue with role=smtp reach the outside from their own hosts' addresses") || !strings.Contains(text, "host2 (v0.2)") {
 		t.Errorf("status says %q", text)
 	}
 	if done, err := w.Remove(context.Background(), api.RemoveEgressRequest{Name: "smtp"}); err != nil || !strings.Contains(done.Text, "by the egress of their network") {

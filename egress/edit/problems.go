@@ -96,77 +96,56 @@ func machine(mac net.HardwareAddr, whose string) string {
 }
 
 // Problems says what is wrong with egresses that concern this host: it is a gateway, or has containers of theirs.
-func (d Desk) Problems(snap *cluster.Snapshot) (list []api.Problem) {
+func (d Desk) Problems(snap *cluster.Snapshot) []api.Problem {
 	all := egress.All(snap)
+	var list causes
 	for _, l := range all {
 		s := d.state(snap, l)
-		address := addresses(l.Egress)
+		say := func(code api.Code, what, do string) {
+			list = list.add(l.Egress, api.Problem{Code: code, What: what, Do: do})
+		}
 		for _, c := range l.Clashes {
 			if d.concerns(snap, l) || slices.ContainsFunc(all, func(o egress.Listed) bool { return o.Name == c.With && d.concerns(snap, o) }) {
-				list = append(list, api.Problem{
-					Code: api.EgressClash, What: clash(l, c),
-					Do: "have one of them for all, or take from one what both have: `grapevine egress set`, `grapevine egress remove`",
-				})
+				say(api.EgressClash, clash(l, c), "have one of them for all, or take from one what both have: `grapevine egress set`, `grapevine egress remove`")
 			}
 		}
 		if names := ofAll(snap, l); len(names) > 0 && d.concerns(snap, l) {
-			list = append(list, api.Problem{
-				Code: api.EgressPassedBy,
-				What: fmt.Sprintf("containers of %s reach the outside from their own hosts' addresses, and not from %s, by egress %s: it was created anew with VNID 0", networks(cluster.Egress{Networks: names}), address, l.Name),
-				Do:   "create it anew without `-o vnid=0`, or remove the egress: grapevine egress remove " + l.Name,
-			})
+			say(api.EgressPassedBy,
+				"containers of "+networks(cluster.Egress{Networks: names})+" reach the outside from their own hosts' addresses, and not from {address}, by {egress}: it was created anew with VNID 0",
+				"create it anew without `-o vnid=0`, or remove the egress: grapevine egress remove {name}")
 		}
 		if older := unknowing(snap, l.Egress); len(older) > 0 && d.concerns(snap, l) {
-			list = append(list, api.Problem{
-				Code: api.EgressPassedBy,
-				What: fmt.Sprintf("containers of %s reach the outside from their own hosts' addresses, and not from %s, by egress %s, on hosts with an older agent: %s", whose(l.Egress), address, l.Name, strings.Join(older, ", ")),
-				Do:   "upgrade the agents of these hosts",
-			})
+			say(api.EgressPassedBy,
+				"containers of {whose} reach the outside from their own hosts' addresses, and not from {address}, by {egress}, on hosts with an older agent: "+strings.Join(older, ", "),
+				"upgrade the agents of these hosts")
 		}
 		if gateways := egress.Gateways(snap, l.Egress, d.Alive); d.gateway(gateways) {
 			for _, g := range linkless(gateways) {
-				list = append(list, api.Problem{
-					Code: api.EgressUnfit,
-					What: fmt.Sprintf("host %s is a gateway of egress %s, and cannot hold %s: its interface %s has no link, or none that lasts", g.Name, l.Name, address, g.NIC),
-					Do:   "see to its cable and to what is at the other end, and on that host to `ip link show " + g.NIC + "`; or name other gateways: grapevine egress set " + l.Name + " --gateways HOSTS",
-				})
+				say(api.EgressUnfit,
+					fmt.Sprintf("host %s is a gateway of {egress}, and cannot hold {address}: its interface %s has no link, or none that lasts", g.Name, g.NIC),
+					fmt.Sprintf("see to its cable and to what is at the other end, and on that host to `ip link show %s`; or name other gateways: grapevine egress set {name} --gateways HOSTS", g.NIC))
 			}
 		}
+		const find = "find that machine (`ip neigh`, the switch's table) and give it another address, or the egress: grapevine egress set {name} --address ADDRESS"
 		switch n := s.note; {
 		case n.Occupied != nil && !n.Silent:
-			list = append(list, api.Problem{
-				Code: api.EgressTaken,
-				What: fmt.Sprintf("this host cannot hold %s for egress %s: %s has that address", address, l.Name, machine(n.Occupied, "its")),
-				Do:   "find that machine (`ip neigh`, the switch's table) and give it another address, or the egress: grapevine egress set " + l.Name + " --address ADDRESS",
-			})
+			say(api.EgressTaken, "this host cannot hold {address} for {egress}: "+machine(n.Occupied, "its")+" has {that}", find)
 			continue
 		case n.Silent && len(l.Labels) > 0:
-			list = append(list, api.Problem{
-				Code: api.EgressUnheld,
-				What: fmt.Sprintf("containers of %s that come now do not reach the outside from %s, by egress %s: host %s, which holds it, goes on without its agent, and knows those alone that came before", whose(l.Egress), address, l.Name, s.holder),
-				Do:   "start that agent: `systemctl start grapevine` on host " + s.holder,
-			})
+			say(api.EgressUnheld,
+				"containers of {whose} that come now do not reach the outside from {address}, by {egress}: host "+s.holder+", which holds {it}, goes on without its agent, and knows those alone that came before",
+				"start that agent: `systemctl start grapevine` on host "+s.holder)
 			continue
 		case n.Silent: // it does its work all the same
 			continue
 		case n.Rival != nil:
-			list = append(list, api.Problem{
-				Code: api.EgressTaken,
-				What: fmt.Sprintf("this host holds %s for egress %s, and another machine on its LAN, %s, has that address as well: answers from the outside go to the one or to the other", address, l.Name, n.Rival),
-				Do:   "find that machine (`ip neigh`, the switch's table) and give it another address, or the egress: grapevine egress set " + l.Name + " --address ADDRESS",
-			})
+			say(api.EgressTaken, fmt.Sprintf("this host holds {address} for {egress}, and another machine on its LAN, %s, has {that} as well: answers from the outside go to the one or to the other", n.Rival), find)
 		case n.Twice:
-			list = append(list, api.Problem{
-				Code: api.EgressTaken,
-				What: fmt.Sprintf("this host has the address %s of egress %s, which host %s holds: the LAN sees it twice", address, l.Name, s.holder),
-				Do:   "`ip addr del ADDRESS dev NIC`, and take it out of this host's network configuration",
-			})
+			say(api.EgressTaken, "this host has {address} of {egress}, which host "+s.holder+" holds: the LAN sees {it} twice",
+				"`ip addr del ADDRESS dev NIC`, and take it out of this host's network configuration")
 		case n.Unfit && len(l.Gateways) > 0:
-			list = append(list, api.Problem{
-				Code: api.EgressUnfit,
-				What: fmt.Sprintf("this host is to be a gateway of egress %s, and has no interface on a LAN in whose subnet %s can be a machine's address, nor a session by BGP with a router that could lead here", l.Name, address),
-				Do:   "give it one, or set GRAPEVINE_BGP and see `grapevine bgp`, or name other gateways: grapevine egress set " + l.Name + " --gateways HOSTS",
-			})
+			say(api.EgressUnfit, "this host is to be a gateway of {egress}, and has no interface on a LAN in whose subnet {address} can be a machine's, nor a session by BGP with a router that could lead here",
+				"give it one, or set GRAPEVINE_BGP and see `grapevine bgp`, or name other gateways: grapevine egress set {name} --gateways HOSTS")
 		}
 		if l.Twice || s.holder != "" && d.holds(snap, l) || !d.concerns(snap, l) {
 			continue
@@ -175,13 +154,10 @@ func (d Desk) Problems(snap *cluster.Snapshot) (list []api.Problem) {
 		if s.holder != "" {
 			do = "may not"
 		}
-		list = append(list, api.Problem{
-			Code: api.EgressUnheld,
-			What: fmt.Sprintf("containers of %s %s reach the outside from %s, by egress %s: %s", whose(l.Egress), do, address, l.Name, strings.Join(s.notes, "; ")),
-			Do:   "start one of its gateways; on each, `grapevine status` says what is in the way: `grapevine egress show " + l.Name + "`",
-		})
+		say(api.EgressUnheld, "containers of {whose} "+do+" reach the outside from {address}, by {egress}: "+strings.Join(s.notes, "; "),
+			"start one of its gateways; on each, `grapevine status` says what is in the way: `grapevine egress show {name}`")
 	}
-	return list
+	return list.problems()
 }
 
 // ofAll are the networks of an egress that are of VNID 0 by now: Create refuses such.

@@ -65,10 +65,7 @@ func (o *Overlay) Wait(ctx context.Context, rev uint64) error {
 	if _, err := o.until(ctx, func(r result) bool { return r.pass > 0 && r.rev >= rev }); err != nil {
 		return err
 	}
-	if err := o.cfg.Bridge.Settle(ctx); err != nil {
-		return fmt.Errorf("wait for the switch to go by its flows: %w", err)
-	}
-	return nil
+	return o.narrow.until(ctx)
 }
 
 // Pass returns when a pass that began after the call has put the flows in place.
@@ -113,6 +110,10 @@ func (o *Overlay) pass(ctx context.Context, r *reconciler, why reason) error {
 	snap := o.src.Snapshot()
 	res, err := r.reconcile(ctx, snap, why, o.isDetached(snap))
 	res.pass, res.placed = number, number
+	if r.narrowed {
+		r.narrowed = false
+		o.narrow.after(number)
+	}
 	if res.err != nil {
 		res.rev, res.attached, res.input, res.placed = o.last.rev, o.last.attached, o.last.input, o.last.placed // only this goroutine writes last
 	}

@@ -165,6 +165,7 @@ type Overlay struct {
 	told   *told
 	// crowding says who begins no connections with endpoints that have rules; nil: nobody counts them.
 	crowding *crowding
+	narrow   *narrowing
 	// damaged: the kernel tells of changes that hurt says.
 	damaged chan struct{}
 
@@ -207,7 +208,7 @@ func New(cfg Config, src Source) (*Overlay, error) {
 	o := &Overlay{
 		cfg: cfg, src: src, log: cfg.Log, detached: map[string]bool{},
 		kick: make(chan struct{}, 1), event: make(chan struct{}, 1), damaged: make(chan struct{}, 1), ended: make(chan struct{}), asked: make(chan struct{}),
-		told: newTold(cfg),
+		told: newTold(cfg), narrow: newNarrowing(cfg.Bridge.Settle, cfg.Log),
 	}
 	o.crowding = o.newCrowding()
 	return o, nil
@@ -225,6 +226,7 @@ func (o *Overlay) Run(ctx context.Context) error {
 		g.Go(func() error { o.keepTold(ctx); return nil })
 	}
 	g.Go(func() error { o.watchBeside(ctx); return nil })
+	g.Go(func() error { o.narrow.run(ctx); return nil })
 	if o.crowding != nil {
 		g.Go(func() error { o.crowding.watch(ctx); return nil })
 	}

@@ -85,6 +85,7 @@ type host struct {
 	reach   Reach
 	way     Gateway
 	room    func() int
+	settle  func(context.Context) error // in place of the bridge's, of the next start
 	*Overlay
 	stop func()
 }
@@ -124,6 +125,9 @@ func (h *host) start() {
 		h.t.Fatal(err)
 	}
 	h.Overlay = o
+	if h.settle != nil {
+		o.narrow.settle = h.settle
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- o.Run(ctx) }()

@@ -57,6 +57,8 @@ type reconciler struct {
 	liberal bool // Config.Liberal was done
 	fresh   bool // the switch remembers nothing of flows of before: see freshen
 
+	narrowed bool // flows have changed that may forbid something: see narrowing
+
 	again   []string // the bundle applied last
 	repeats int      // how often it was applied before
 	logged  string
@@ -277,7 +279,7 @@ func (r *reconciler) apply(ctx context.Context, c pipeline.Changes) error {
 		}
 	}
 	lines := c.Lines()
-	r.fresh = false
+	r.fresh, r.narrowed = false, r.narrowed || c.Narrow()
 	if err := r.cfg.Bridge.ApplyBundle(ctx, lines); err != nil {
 		return err
 	}

@@ -153,3 +153,14 @@ func inOrder(flows []Flow) []Flow {
 	}
 	return kept
 }
+
+// Narrow reports whether packets that passed may be forbidden from c on. A flow that comes outside of policies, and drops nothing, forbids
+// none, nor does one of an endpoint's own port, which comes with it, or of an opening.
+func (c Changes) Narrow() bool {
+	return len(c.Modify)+len(c.Delete) > 0 || slices.ContainsFunc(c.Add, func(f Flow) bool {
+		if slices.Contains(policyTables, Stage(f.Table)) {
+			return !f.opens()
+		}
+		return f.Actions == drop && ParseCookie(f.Cookie).Kind != KindEndpoint
+	})
+}

@@ -127,6 +127,7 @@ type watch struct {
 	heard      map[nodeID]sign
 	suspicions map[nodeID]map[nodeID]word // by the host and the watcher
 	doubted    map[nodeID]bool
+	deaf       bool                 // in the last round this host had heard nobody for a while
 	since      map[nodeID]time.Time // of those in doubt
 	expired    time.Time            // when suspicions were last looked through for those to drop
 	number     uint64               // last one of this host's beats and suspicions
@@ -323,6 +324,11 @@ func (w *watch) anew(host nodeID) {
 func (w *watch) forgive(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.pardon(now)
+}
+
+// pardon is forgive, with mu held.
+func (w *watch) pardon(now time.Time) {
 	for id, s := range w.heard {
 		s.at = now
 		w.heard[id] = s
@@ -399,14 +405,20 @@ func (w *watch) round(circle []nodeID, now time.Time) (silent []nodeID, tell []s
 		w.expired = now
 	}
 	deaf := true // it hears nobody: it is this host then, or nobody is left to be told
+	for _, s := range w.heard {
+		// Who ceases to hear hears the last of some a little later than of others.
+		deaf = deaf && now.Sub(s.at) > 2*w.every(s.slow)
+	}
+	if w.deaf && !deaf { // it was this host: of some it hears a little earlier again than of others
+		w.pardon(now)
+	}
+	w.deaf = deaf
 	for id, s := range w.heard {
 		if !slices.Contains(following(circle, id, watchers), w.self) {
 			delete(w.heard, id) // it is dead, or has others to watch it
 		} else if w.silent(s, now) {
 			silent = append(silent, id)
 		}
-		// Who ceases to hear hears the last of some a little later than of others.
-		deaf = deaf && now.Sub(s.at) > 2*w.every(s.slow)
 	}
 	slices.SortFunc(silent, compareIDs)
 	for _, id := range w.judged() {

@@ -21,27 +21,30 @@ type screen struct {
 
 func newScreen(d *door) *screen { return &screen{door: d, scratch: make([]byte, 0, 1<<16)} }
 
-// pass reports whether a packet is for memberlist.
-func (s *screen) pass(b []byte) bool {
+// pass returns what memberlist is to have of a packet, and whether it is to have anything.
+func (s *screen) pass(b []byte) (packet []byte, is bool) {
 	if take := s.door.cfg.Datagram; take != nil && take(b) {
-		return false
+		return nil, false
 	}
 	if plain, ok := s.door.opener.open(s.door.keyring.opening(), b, nil, s.scratch); ok {
 		said := beatIn(b[0], plain)
-		if said == nil {
-			return true
+		switch {
+		case said != nil:
+			s.door.beats(said, false)
+			return nil, false
+		case b[0] == 1 && soften(plain): // of version 0 it is padded
+			return s.door.opener.seal(s.door.keyring.keys.GetPrimaryKey(), plain), true
 		}
-		s.door.beats(said, false)
-		return false
+		return b, true
 	}
 	if now := time.Now(); now.Sub(s.second) > time.Second {
 		s.second, s.shown = now, 0
 	}
 	if s.shown++; s.shown <= maxComplaints {
-		return true
+		return b, true
 	}
 	s.door.stats.add(RefusedKey, 1)
-	return false
+	return nil, false
 }
 
 // memberlist's kinds of packets.

@@ -28,8 +28,8 @@ type sockets struct {
 	wire    *packets // of udp
 	packets chan *memberlist.Packet
 	streams chan net.Conn
-	// screen says whether a packet is to be handed on. It must not keep it.
-	screen func(b []byte) bool
+	// screen returns what is to be handed on of a packet, if anything is. It must not keep it.
+	screen func(b []byte) (packet []byte, is bool)
 	ended  context.Context
 	end    context.CancelFunc
 	work   sync.WaitGroup
@@ -65,7 +65,7 @@ func listenOn(bind netip.AddrPort) (*sockets, error) {
 
 func (s *sockets) port() int { return s.tcp.Addr().(*net.TCPAddr).Port }
 
-func (s *sockets) start(screen func(b []byte) bool) {
+func (s *sockets) start(screen func(b []byte) (packet []byte, is bool)) {
 	s.screen = screen
 	s.work.Go(s.accept)
 	s.work.Go(s.read)
@@ -110,10 +110,14 @@ func (s *sockets) read() {
 			continue
 		}
 		now := time.Now()
-		if n == 0 || !s.screen(buf[:n]) {
+		if n == 0 {
 			continue
 		}
-		p := &memberlist.Packet{Buf: append([]byte(nil), buf[:n]...), From: net.UDPAddrFromAddrPort(from), Timestamp: now}
+		packet, is := s.screen(buf[:n])
+		if !is {
+			continue
+		}
+		p := &memberlist.Packet{Buf: append([]byte(nil), packet...), From: net.UDPAddrFromAddrPort(from), Timestamp: now}
 		select {
 		case s.packets <- p:
 		case <-s.ended.Done():

@@ -62,7 +62,7 @@ func newTransport(d *door, inner memberlist.Transport) *transport {
 			return new(net.Dialer).DialContext(ctx, "tcp", addr)
 		}
 		s.start(newScreen(d).pass)
-	} else if d.cfg.Datagram != nil {
+	} else {
 		t.packets = make(chan *memberlist.Packet)
 		t.work.spawn(t.sift)
 	}
@@ -77,16 +77,19 @@ func (t *transport) PacketCh() <-chan *memberlist.Packet {
 	return t.Transport.PacketCh()
 }
 
-// sift hands on the packets that Config.Datagram does not take.
+// sift hands on what memberlist is to have of the packets of Config.Transport.
 func (t *transport) sift(ctx context.Context) {
+	screen := newScreen(t.door)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case p := <-t.Transport.PacketCh():
-			if t.door.cfg.Datagram(p.Buf) {
+			packet, is := screen.pass(p.Buf)
+			if !is {
 				continue
 			}
+			p.Buf = packet
 			select {
 			case t.packets <- p:
 			case <-ctx.Done():

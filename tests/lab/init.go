@@ -27,6 +27,7 @@ const (
 	roleRate   = "rate"   // transactions and connections a second
 	roleRace   = "race"   // connects as soon as a name is answered
 	roleScan   = "scan"   // many connections, see scan.go
+	roleLate   = "late"   // what is sent when, see late.go
 	roleCast   = "cast"   // multicast and broadcast, see cast.go
 
 	roleWitness = "witness" // see witness.go
@@ -72,6 +73,8 @@ func Init() {
 		err = fetchMain(os.Args[1])
 	case roleNames:
 		err = namesMain(os.Args[1:])
+	case roleLate:
+		err = lateMain(os.Args[1:])
 	case roleRate:
 		err = rateMain(os.Args[1:])
 	case roleRace:

@@ -25,6 +25,7 @@ var packetCommands = map[string]command{
 	"distinct":    distinct,
 	"forge":       forge,
 	"scan":        scan,
+	"late":        late,
 }
 
 const (
@@ -225,6 +226,57 @@ func scan(ctx context.Context, s *state, args []string) (string, error) {
 		return "", err
 	}
 	return from.Scan(ctx, to[0].String(), args[2])
+}
+
+// late HOST:CONTAINER HOST:CONTAINER HOST:CONTAINER COMMAND...: the first sends to UDP port 7000 of the second while the third floods that with SYNs to all
+// ports, so that the switch has tens of thousands of megaflows. Nothing arrives that is sent after their host has run the command, and something does before.
+func late(ctx context.Context, s *state, args []string) (string, error) {
+	if len(args) < 4 {
+		return "", usageError("usage: late HOST:CONTAINER HOST:CONTAINER HOST:CONTAINER COMMAND...")
+	}
+	from, addrs, err := s.ends(ctx, args[:2])
+	if err != nil {
+		return "", err
+	}
+	to, err := s.container(ctx, args[1])
+	if err != nil {
+		return "", err
+	}
+	floods, err := s.container(ctx, args[2])
+	if err != nil {
+		return "", err
+	}
+	const all = "60000"
+	late, before, last, err := lab.Late(ctx, from, to, addrs[0], func() (end time.Time, err error) {
+		if _, err := floods.Scan(ctx, addrs[0].String(), all); err != nil {
+			return end, err
+		}
+		flooding, stop := context.WithCancel(ctx)
+		stopped := make(chan struct{})
+		go func() {
+			defer close(stopped)
+			for flooding.Err() == nil {
+				_, _ = floods.Scan(flooding, addrs[0].String(), all)
+			}
+		}()
+		defer func() { stop(); <-stopped }()
+		time.Sleep(time.Second)
+		out, err := to.Host.Exec(ctx, append([]string{"sh", "-c", `"$@" >&2 && date +%s%N`, "sh"}, args[3:]...)...)
+		if err != nil {
+			return end, err
+		}
+		said := strings.Fields(out)
+		nano, err := strconv.ParseInt(said[len(said)-1], 10, 64)
+		return time.Unix(0, nano), err
+	})
+	said := fmt.Sprintf("%d datagrams arrived that were sent before, %d that were sent after %q, the last one %v after it\n", before, late, args[3:], last)
+	switch {
+	case err != nil:
+		return "", err
+	case before < 100 || late > 0:
+		return said, errors.New(said)
+	}
+	return said, nil
 }
 
 // distinct TARGET...: all addresses of all targets differ.

@@ -122,6 +122,7 @@ type held struct {
 	failed   error                            // of telling it last
 	cut      time.Time                        // since then the interface has no link; zero: it has one
 	away     bool                             // it had none for long while nobody could hear so: another one may have the address
+	back     bool                             // it was, has the address again, and has not heard long enough from others who may have it
 	met      time.Time                        // since then another gateway is heard; zero: none is
 	alive    []bool                           // of the gateways, when the LAN was told last
 	next     time.Duration                    // until it is looked at again
@@ -481,7 +482,7 @@ func (k *Keeper) one(ctx context.Context, c egress.Case, h *held, p spots, now t
 			k.note(c, *n)
 			return retry
 		}
-		h.announce, h.pause, h.away = time.Time{}, 0, false
+		h.announce, h.pause, h.back, h.away = time.Time{}, 0, h.away, false
 		h.rival.Store(nil)
 		next = k.tell(ctx, c, h, p, now)
 		k.note(c, Note{Err: h.failed})
@@ -511,12 +512,16 @@ func (h *held) look(c egress.Case, verdict egress.Verdict, p spots, now time.Tim
 	case h.met.IsZero():
 		h.met = now
 	}
+	h.back = h.back && !h.heard(now)
 }
+
+// heard reports whether another gateway has been heard for long enough that it has told what it knows.
+func (h *held) heard(now time.Time) bool { return !h.met.IsZero() && now.Sub(h.met) >= patience }
 
 // informed reports whether this host, if it was away, has heard from others who took the address meanwhile, if somebody did. A
 // record that it writes before may count more than theirs.
 func (h *held) informed(now time.Time) bool {
-	return !h.away || !h.met.IsZero() && now.Sub(h.met) >= patience
+	return !h.away || h.heard(now)
 }
 
 // turn reports whether the nth has its turn, of those that are to take it.
@@ -598,6 +603,14 @@ func (k *Keeper) tell(ctx context.Context, c egress.Case, h *held, p spots, now 
 	if now.Before(h.announce) {
 		return min(idle, h.announce.Sub(now))
 	}
+	limit := reannounce
+	if h.back { // what lies between may have let nothing through when it asked last
+		limit = settled
+		if who, err := p.probe(ctx, k.cfg.LAN); err == nil && len(who) > 0 {
+			h.away = true
+			return tick
+		}
+	}
 	if h.failed = p.announce(k.cfg.LAN); h.failed != nil {
 		h.announce = now.Add(retry)
 		return retry
@@ -605,7 +618,7 @@ func (k *Keeper) tell(ctx context.Context, c egress.Case, h *held, p spots, now 
 	if h.pause >= settled && h.asking.CompareAndSwap(false, true) {
 		go k.ask(ctx, c, h, p)
 	}
-	h.pause = min(max(tick, 2*h.pause), reannounce)
+	h.pause = min(max(tick, 2*h.pause), limit)
 	h.announce = now.Add(h.pause)
 	return min(idle, h.pause)
 }

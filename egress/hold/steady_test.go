@@ -227,3 +227,39 @@ func TestAwayQuorum(t *testing.T) {
 		t.Errorf("it is back: %+v, held by %q, %+v", w.place, w.holder(), w.k.Notes()["mail"])
 	}
 }
+
+// TestLate: a switch may forward nothing for half a minute after a link is back, and who has the address meanwhile answers no
+// earlier. So a holder that was away, and has heard nobody since, asks before each word to the LAN, and leaves the address to who answers.
+func TestLate(t *testing.T) {
+	w := newWorld(t, "host1", "host2")
+	replicatest.Hear(t, w.r, other, cluster.Node{ID: other, Name: "host2"})
+	w.put(cluster.Node{ID: self, Name: "host1", VTEP: mail.Prev()})
+	step := func(d time.Duration) {
+		for range d / tick {
+			w.k.step(t.Context(), w.r.Snapshot(), w.now)
+			w.now = w.now.Add(tick)
+		}
+	}
+	step(10 * time.Second)
+	w.place.Cut, w.dead[other] = true, true
+	step(5 * time.Second)
+	w.place.Cut = false
+	if step(20 * time.Second); !w.place.Here || !w.k.Serves("mail") {
+		t.Fatalf("nobody answers, and it does not have it again: %+v", w.k.Notes()["mail"])
+	}
+	w.answers(itsMAC)
+	w.forget()
+	if step(2 * settled); w.place.Here || w.k.Serves("mail") || slices.Contains(w.done(), "announce") || w.holder() != self {
+		t.Errorf("another one answers: %v, %+v, held by %q", w.done(), w.place, w.holder())
+	}
+	w.answers(nil)
+	if step(2 * turn); !w.place.Here {
+		t.Errorf("that one is gone: %+v", w.k.Notes()["mail"])
+	}
+	w.dead[other] = false // it is heard, and has told nothing of the address
+	step(patience)
+	w.forget()
+	if step(2 * time.Minute); slices.Index(w.done(), "announce") > slices.Index(w.done(), "probe") {
+		t.Errorf("it asks before each word for ever: %v", w.done())
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -14,15 +15,41 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/grapevine-net/grapevine/observe/frames"
 )
 
 const overhearing = "overhear"
 
 // Overheard is what somebody on the wire has read.
 type Overheard struct {
-	Frames, Marked int // all, and those with the marker
-	Lost           int // that passed unread
+	Frames, Marked int      // all, and those with the marker
+	Lost           int      // that passed unread
+	Seen           []string // the first of those with the marker: when, where, what they are, and how they begin
 }
+
+// seen is how many frames with the marker are told of, and shown how many bytes of each.
+const seen, shown = 30, 128
+
+// tell says of a frame with the marker by which way it went: where it was read, what it is, and what is in it.
+func tell(at time.Time, where string, outgoing bool, frame []byte) string {
+	way := "in"
+	if outgoing {
+		way = "out"
+	}
+	nobody := func(netip.Addr) string { return "" }
+	what := frames.Read(frame).Describe(nobody)
+	if inner := frames.Inner(frame); inner != nil {
+		what += " with " + frames.Read(inner).Describe(nobody)
+	}
+	if len(frame) >= 12 {
+		what += fmt.Sprintf(", MAC %v to %v", net.HardwareAddr(frame[6:12]), net.HardwareAddr(frame[:6]))
+	}
+	return fmt.Sprintf("%s%s %s %s, %d bytes: %s; %x", marked, at.UTC().Format("15:04:05.000"), where, way, len(frame), what, frame[:min(len(frame), shown)])
+}
+
+// marked begins a line about a frame with the marker.
+const marked = "marked "
 
 // Overhear reads all frames that the host sends and receives on the wire, until HeardBy, and looks
 // for the marker in them.
@@ -41,12 +68,18 @@ func HeardBy(ctx context.Context, h *Host) (o Overheard, err error) {
 	if err := h.Stop(ctx, overhearing, syscall.SIGTERM, 10*time.Second); err != nil {
 		return o, err
 	}
-	return heard(h.Name, h.Log(overhearing, 1))
+	return heard(h.Name, h.Log(overhearing, seen+1))
 }
 
 // heard is what who listened said at its end.
-func heard(where, line string) (o Overheard, err error) {
-	line = strings.TrimSpace(line)
+func heard(where, text string) (o Overheard, err error) {
+	line := ""
+	for line = range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if told, is := strings.CutPrefix(line, marked); is {
+			o.Seen = append(o.Seen, told)
+		}
+	}
 	if _, err := fmt.Sscanf(line, "%d frames, %d with the marker, %d lost", &o.Frames, &o.Marked, &o.Lost); err != nil {
 		return o, fmt.Errorf("%s: who listens on the wire ended with: %s", where, line)
 	}
@@ -83,7 +116,7 @@ func (w *Wire) HeardBy(ctx context.Context) (o Overheard, err error) {
 	if err != nil {
 		return o, err
 	}
-	return heard("the wire", tail(w.heardLog(), 1))
+	return heard("the wire", tail(w.heardLog(), seen+1))
 }
 
 func (w *Wire) heardLog() string { return filepath.Join(w.box.dir, overhearing+".log") }
@@ -119,12 +152,23 @@ func overhearMain(args []string) error {
 	var o Overheard
 	frame, marker := make([]byte, 1<<17), []byte(args[1])
 	for ended := false; ; {
-		n, _, err := unix.Recvfrom(fd, frame, 0)
+		n, from, err := unix.Recvfrom(fd, frame, 0)
 		switch {
 		case err == nil:
 			o.Frames++
 			if bytes.Contains(frame[:n], marker) {
 				o.Marked++
+				if o.Marked <= seen {
+					where, outgoing := "?", false
+					if at, is := from.(*unix.SockaddrLinklayer); is {
+						outgoing = at.Pkttype == unix.PACKET_OUTGOING
+						where = fmt.Sprint("interface ", at.Ifindex)
+						if dev, err := net.InterfaceByIndex(at.Ifindex); err == nil {
+							where = dev.Name
+						}
+					}
+					fmt.Println(tell(time.Now(), where, outgoing, frame[:n]))
+				}
 			}
 		case err == unix.EAGAIN && ended: // what came before the end has been read
 			stats, err := unix.GetsockoptTpacketStats(fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)

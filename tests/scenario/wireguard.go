@@ -97,6 +97,9 @@ func overheard(ctx context.Context, s *state, args []string) (string, error) {
 			return err
 		}
 		fmt.Fprintf(&said, "%s: marker in %d frames of %d\n", where, o.Marked, o.Frames)
+		for _, frame := range o.Seen {
+			fmt.Fprintf(&said, "  %s\n", frame)
+		}
 		if o.Frames == 0 || o.Lost > 0 {
 			return usageError(fmt.Sprintf("%s: %d frames read, %d lost", where, o.Frames, o.Lost))
 		}

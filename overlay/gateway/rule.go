@@ -34,6 +34,9 @@ func ensureRules(v6 bool) error {
 	if v6 {
 		return ensureRule(unix.AF_INET6)
 	}
+	if list, err := shutNow(unix.AF_INET6); err == nil && len(list) > 0 {
+		return nil // these need it
+	}
 	return removeRule(unix.AF_INET6)
 }
 
@@ -54,10 +57,10 @@ func ensureRule(family int) error {
 	return nil
 }
 
-// Remove removes the routing rules; routes and addresses go with gv0. What is not
+// Remove removes the routing rules and the routes of Shut; others, and addresses, go with gv0. What is not
 // there is no error.
 func (g *Gateway) Remove() error {
-	var errs []error
+	errs := []error{Shut(nil)}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		errs = append(errs, removeRule(family))
 	}

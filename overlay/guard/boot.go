@@ -89,6 +89,9 @@ func Boot(state string) (string, error) {
 		return "", damaged
 	}
 	done, err := filter.Boot(gateway.Port, list)
+	if done || err != nil { // no agent has made routes of its own
+		err = errors.Join(err, gateway.Shut(list))
+	}
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("keep what is for containers from leaving in the clear: %w", err)

@@ -89,10 +89,11 @@ type Guard struct {
 	containers []netip.Prefix
 	gateways   []netip.Addr
 
-	set    atomic.Pointer[set]      // what Set came to last, for who is not to wait
-	boot   *string                  // what the note for the next boot has; nil: not known yet
-	closed atomic.Pointer[[]string] // of docker, those of internal networks
-	named  atomic.Pointer[[]string] // the names of docker
+	set        atomic.Pointer[set]      // what Set came to last, for who is not to wait
+	shutFailed error                    // of the routes beside the rules
+	boot       *string                  // what the note for the next boot has; nil: not known yet
+	closed     atomic.Pointer[[]string] // of docker, those of internal networks
+	named      atomic.Pointer[[]string] // the names of docker
 }
 
 // notes are the guard's: what Forbid did, for which interfaces, and what Docker has told of its bridges.
@@ -196,6 +197,7 @@ func (g *Guard) Set() error {
 	}
 	cfg, err := g.config()
 	if err == nil {
+		g.shut(cfg)
 		err = g.filter.Set(cfg)
 	}
 	if err == nil {
@@ -203,6 +205,19 @@ func (g *Guard) Set() error {
 	}
 	g.failed = err
 	return err
+}
+
+// shut has what is for encrypted networks' containers lead nowhere where it does not lead to gv0, beside the rules, which others may
+// remove. Those hold without it. The lock is held.
+func (g *Guard) shut(cfg filter.Config) {
+	if cfg.Encrypted == "" {
+		cfg.Cluster = nil
+	}
+	err := gateway.Shut(cfg.Cluster)
+	if err != nil && g.shutFailed == nil {
+		g.log.Warn("rules alone keep what is for encrypted networks from the host's other routes", "err", err)
+	}
+	g.shutFailed = err
 }
 
 // Serve declares by which addresses subnets reach the outside here: nothing of them leaves with another one when it

@@ -1,0 +1,86 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/grapevine-net/grapevine/host/link"
+)
+
+// behind is the metric of routes that lead nowhere: behind all that lead to gv0.
+const behind = 1<<31 - 1
+
+// Shut has these prefixes, and no others, lead nowhere where no route leads them to gv0: what is for encrypted networks' containers does not
+// take the host's default route while gv0 is gone, whatever becomes of the rules that drop it there. The routes stay when gv0 goes.
+func Shut(prefixes []netip.Prefix) error {
+	var errs []error
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		var want []netip.Prefix
+		for _, p := range prefixes {
+			if p.Addr().Is4() == (family == unix.AF_INET) {
+				want = append(want, p.Masked())
+			}
+		}
+		if err := shut(family, want); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) { // without IPv6 nothing of it leaves
+			errs = append(errs, fmt.Errorf("have what is for encrypted networks lead nowhere without %s: %w", Port, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func shut(family int, want []netip.Prefix) error {
+	have, err := shutNow(family)
+	if err != nil {
+		return err
+	}
+	if len(want) > 0 {
+		if family == unix.AF_INET6 && !hostHasIPv6() {
+			return nil
+		}
+		if err := ensureRule(family); err != nil {
+			return err
+		}
+	}
+	for _, p := range want {
+		if slices.Contains(have, p) {
+			continue
+		}
+		if err := netlink.RouteReplace(nowhere(p)); err != nil {
+			return fmt.Errorf("%v: %w", p, err)
+		}
+	}
+	for _, p := range have {
+		if slices.Contains(want, p) {
+			continue
+		}
+		if err := netlink.RouteDel(nowhere(p)); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("%v no more: %w", p, err)
+		}
+	}
+	return nil
+}
+
+func nowhere(p netip.Prefix) *netlink.Route {
+	return &netlink.Route{Dst: ipNet(p), Table: Table, Type: unix.RTN_UNREACHABLE, Priority: behind}
+}
+
+// shutNow are the prefixes that lead nowhere now.
+func shutNow(family int) (list []netip.Prefix, err error) {
+	routes, err := link.Dump(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(family, &netlink.Route{Table: Table, Type: unix.RTN_UNREACHABLE}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
+	})
+	for _, r := range routes {
+		if r.Dst == nil || r.Priority != behind {
+			continue
+		}
+		dst, _ := netip.AddrFromSlice(r.Dst.IP)
+		ones, _ := r.Dst.Mask.Size()
+		list = append(list, netip.PrefixFrom(dst.Unmap(), ones))
+	}
+	return list, err
+}

@@ -1,0 +1,68 @@
+package gateway
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/grapevine-net/grapevine/host/link/linktest"
+)
+
+// TestShut: what is for encrypted networks' containers goes by gv0, and nowhere while that is gone, whatever default route there is; no rules
+// of nftables are here. What is for others goes as ever. Nothing of it stays.
+func TestShut(t *testing.T) {
+	linktest.New(t).Do(func() {
+		ip(t, "link", "add", "eth9", "type", "veth", "peer", "other")
+		linktest.Up(t, "eth9", "192.0.2.77/24", "fd64::77/64")
+		ip(t, "route", "add", "default", "via", "192.0.2.1")
+		ip(t, "-6", "route", "add", "default", "dev", "eth9")
+		ways := func(to string) string {
+			out, _ := exec.Command("ip", "route", "get", to).CombinedOutput()
+			return string(out)
+		}
+		addPort(t)
+		g, cfg := New("0123456789abcdef"), Config{
+			MTU: 1450, Addrs: prefixes("10.128.4.1/22", "10.128.8.1/22", "fd42:4::1/64"), Subnets: prefixes("10.128.4.0/22", "10.128.8.0/22", "fd42:4::/64"),
+			Host: prefixes("240.0.0.5/5"),
+		}
+		ok(t, g.Ensure(ctx, cfg))
+		encrypted := prefixes("10.128.4.0/22", "fd42:4::/64", "240.0.0.0/5")
+		for range 2 {
+			ok(t, Shut(encrypted))
+		}
+		inside := []string{"10.128.5.9", "fd42:4::9", "240.0.0.9"}
+		for _, to := range inside {
+			if got := ways(to); !strings.Contains(got, "dev "+Port) {
+				t.Errorf("to %s: %s", to, got)
+			}
+		}
+		ok(t, g.Ensure(ctx, cfg))
+		ip(t, "link", "del", Port)
+		for _, to := range inside {
+			if got := ways(to); strings.Contains(got, "dev") {
+				t.Errorf("without %s, to %s: %s", Port, to, got)
+			}
+		}
+		if got := ways("10.128.9.9"); !strings.Contains(got, "dev eth9") {
+			t.Errorf("to a network in the clear: %s", got)
+		}
+		ok(t, Shut(prefixes("240.0.0.0/5")))
+		if got := ways("10.128.5.9"); !strings.Contains(got, "dev eth9") {
+			t.Errorf("no longer encrypted: %s", got)
+		}
+		ok(t, Shut(encrypted))
+		gone, err := Purge()
+		ok(t, err)
+		if len(gone) == 0 || strings.Contains(ip(t, "rule")+ip(t, "-6", "rule"), "26486") {
+			t.Errorf("purged %q, left:\n%s%s", gone, ip(t, "rule"), ip(t, "-6", "rule"))
+		}
+		ok(t, Shut(encrypted))
+		ok(t, g.Remove())
+		for _, family := range []string{"-4", "-6"} {
+			left, _ := exec.Command("ip", family, "route", "show", "table", "26486").CombinedOutput()
+			if strings.Contains(string(left), "unreachable") || strings.Contains(ip(t, family, "rule"), "26486") {
+				t.Errorf("left: %s%s", left, ip(t, family, "rule"))
+			}
+		}
+	})
+}

@@ -172,10 +172,14 @@ func (p *peer) keep(conn net.Conn, a agreed) error {
 	defer alive.Stop()
 	defer silent.Stop()
 	told := map[netip.Prefix]bgp.Route{}
-	for first := true; ; first = false {
-		want, changed := p.of.wanted()
-		if err := p.tell(conn, a, h, told, want); err != nil {
-			return err
+	var changed <-chan struct{}
+	for first, look := true, true; ; first = false {
+		if look {
+			var want map[netip.Prefix]bgp.Route
+			want, changed = p.of.wanted()
+			if err := p.tell(conn, a, h, told, want); err != nil {
+				return err
+			}
 		}
 		for _, f := range a.families {
 			if first { // the router may drop what it has kept, and was not told again
@@ -184,6 +188,7 @@ func (p *peer) keep(conn net.Conn, a agreed) error {
 				}
 			}
 		}
+		look = true
 		select {
 		case <-p.of.ended:
 			return refuse(packet.BGP_ERROR_CEASE, packet.BGP_ERROR_SUB_ADMINISTRATIVE_SHUTDOWN, "this host leaves")
@@ -200,7 +205,7 @@ func (p *peer) keep(conn net.Conn, a agreed) error {
 				return x.err
 			}
 			silent.Reset(a.hold)
-			if x.again {
+			if look = x.again; look { // what it says else changes nothing that it is to know
 				clear(told)
 			}
 		}

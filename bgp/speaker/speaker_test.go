@@ -363,3 +363,41 @@ func FuzzReceive(f *testing.F) {
 		}
 	})
 }
+
+// TestWholeTable: a router that tells all it knows, as one whose filter is forgotten, costs no more than to read it: what it is told is
+// not gone through for each of its messages.
+func TestWholeTable(t *testing.T) {
+	r, at := newRouter(t)
+	var own []bgp.Route
+	for i := range 2000 {
+		own = append(own, route(fmt.Sprintf("10.128.%d.%d/32", i>>8, i&255), 0))
+	}
+	s, _ := begin(t, at, own...)
+	r.meet(64512)
+	for r.hear() != "end of ipv6-unicast" {
+	}
+	m, err := announcement(at, packet.RF_IPv4_UC, []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}, 0, netip.MustParseAddr("192.0.2.254"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, err := m.Serialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const messages, at1000 = 100_000, 1000
+	began := time.Now()
+	many := slices.Repeat(one, at1000)
+	for range messages / at1000 {
+		_ = r.conn.SetWriteDeadline(time.Now().Add(patience))
+		if _, err := r.conn.Write(many); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Set(own[1:])
+	if got := r.hear(); got != "-10.128.0.0/32" {
+		t.Errorf("heard %q", got)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("%d messages keep it busy for %v", messages, took)
+	}
+}

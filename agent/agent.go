@@ -17,11 +17,14 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/grapevine-net/grapevine/agent/rest"
+	"github.com/grapevine-net/grapevine/agent/sockets"
 	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/diagnose/probe"
 	"github.com/grapevine-net/grapevine/diagnose/watch"
 	"github.com/grapevine-net/grapevine/driver"
 	"github.com/grapevine-net/grapevine/driver/problems"
+	"github.com/grapevine-net/grapevine/driver/standin"
 	"github.com/grapevine-net/grapevine/egress/hold"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/host/docker"
@@ -82,7 +85,7 @@ type Agent struct {
 	edge          *edge // nil: this host has Docker, and no driver else
 	plugin        *plugin.Server
 	docker        *docker.Client
-	sockets       sockets
+	sockets       sockets.Open
 	swarm         problems.Swarm
 	installed     *installed.Agent
 
@@ -133,20 +136,25 @@ func Run(ctx context.Context, cfg config.Config, version string, deputy []string
 	return nil
 }
 
+// Deputise answers Docker at the agent's socket until an agent comes, if none is there again.
+func Deputise(ctx context.Context, path string) error {
+	return standin.Deputise(ctx, path, plane.AnyVeth)
+}
+
 // lives are one life of the agent after the other.
 func lives(ctx context.Context, cfg config.Config, version string, deputy []string, log *slog.Logger) error {
 	// First of all the sockets: Docker kills a plugin that has none 9.5 s after its start. They
 	// stay while one life of the agent follows the other: who calls then waits.
-	open, err := openSockets(ctx, cfg)
+	open, err := sockets.Make(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if open.deputy || open.served.Load() {
-			leaveDeputy(deputy, log)
+		if open.Deputy || open.Served.Load() {
+			standin.Leave(deputy, plane.AnyVeth, log)
 		}
 	}()
-	defer open.close()
+	defer open.Close()
 	for {
 		err := run(ctx, cfg, version, log, open)
 		if !slices.ContainsFunc(again, func(e error) bool { return errors.Is(err, e) }) {
@@ -155,22 +163,29 @@ func lives(ctx context.Context, cfg config.Config, version string, deputy []stri
 	}
 }
 
-// again are the errors upon which the agent begins anew.
-var again = []error{watch.ErrMoved, watch.ErrRenamed, membership.ErrForgotten, errLeft, errWanted, plane.ErrRival}
+// errLeft ends the agent's tasks: this host has left.
+var errLeft = errors.New("this host has left the cluster")
 
-func run(ctx context.Context, cfg config.Config, version string, log *slog.Logger, open sockets) error {
+// again are the errors upon which the agent begins anew.
+var again = []error{watch.ErrMoved, watch.ErrRenamed, membership.ErrForgotten, errLeft, rest.ErrWanted, plane.ErrRival}
+
+func run(ctx context.Context, cfg config.Config, version string, log *slog.Logger, open sockets.Open) error {
 	a := &Agent{watches: watches{helloRun: rand.Uint64() | 1}, cfg: cfg, named: cfg.Name != "", version: version, log: log, started: time.Now(), sockets: open, stopped: make(chan struct{}), gone: make(chan struct{})}
 	a.openMetrics()
-	if rested, err := a.restIfLeft(ctx, open); rested || err != nil {
+	var err error
+	if a.installed, err = installed.Find(a.cfg, engineOf(a.cfg), a.log); err != nil {
 		return err
 	}
-	err := a.open(ctx)
+	if rested, err := rest.IfLeft(ctx, rest.Config{Settings: cfg, Version: version, Log: log, Installed: a.installed, Ready: a.ready}, open); rested || err != nil {
+		return err
+	}
+	err = a.open(ctx)
 	defer a.close()
 	if err != nil {
 		return err
 	}
-	open.served.Store(true)
-	err = a.serve(ctx, open.own.Lend())
+	open.Served.Store(true)
+	err = a.serve(ctx, open.Own.Lend())
 	if errors.Is(err, plane.ErrRival) {
 		err = errors.Join(err, a.plane.HandOver(context.WithoutCancel(ctx)))
 	}
@@ -184,7 +199,7 @@ func (a *Agent) serve(ctx context.Context, own net.Listener) error {
 	work, stop := context.WithCancel(ctx)
 	defer stop()
 	a.stopWork = stop
-	all.Go(func() error { return serveOwn(ctx, a.cfg, own, a.handlers(), a.log) })
+	all.Go(func() error { return sockets.Serve(ctx, a.cfg, own, a.handlers(), a.log) })
 	all.Go(func() error {
 		defer close(a.stopped)
 		return a.work(work)

@@ -1,12 +1,7 @@
 package agent
 
 import (
-	"context"
-	"errors"
-	"io"
-	"io/fs"
 	"log/slog"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,141 +12,7 @@ import (
 	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/link/linktest"
-	"github.com/grapevine-net/grapevine/host/socket"
 )
-
-// deputyOf takes an agent's socket over, whose agent ended so long ago. done is what it returns.
-func deputyOf(t *testing.T, path string, ago time.Duration) (done chan error) {
-	t.Helper()
-	l, err := socket.Claim(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := socket.Claim(path); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("where something is: %v", err)
-	}
-	me, err := os.ReadFile("/proc/self/comm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done = make(chan error, 1)
-	attached := func() (bool, error) { return true, nil }
-	go func() {
-		done <- deputise(t.Context(), l, path, time.Now().Add(-ago), vigil{agents: strings.TrimSpace(string(me)), attached: attached, every: pathEvery, lonely: lonely})
-	}()
-	return done
-}
-
-// TestDeputy: what Docker removes while no agent runs is gone, what it wants made fails with the reason, and both
-// wait for the next agent where this one has just ended.
-func TestDeputy(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "p.sock")
-	deputyOf(t, path, time.Hour)
-	want := map[string]string{
-		"Plugin.Activate":                    "IpamDriver",
-		"NetworkDriver.GetCapabilities":      `"Scope":"local"`,
-		"IpamDriver.GetDefaultAddressSpaces": "LocalDefaultAddressSpace",
-		"NetworkDriver.SomethingOfLater":     "404",
-	}
-	for of, names := range removalCalls {
-		for _, name := range names {
-			want[string(of)+"."+name] = "{}"
-		}
-	}
-	for of, names := range makingCalls {
-		for _, name := range names {
-			want[string(of)+"."+name] = "the agent of grapevine does not run on this host"
-		}
-	}
-	askDocker(t, path, want)
-}
-
-// TestDeputyGivesWay: the next agent has the socket, and who waits for an answer is not answered, so that Docker
-// asks again. So it is with an agent of a version that knows of no deputy.
-func TestDeputyGivesWay(t *testing.T) {
-	for name, next := range map[string]func(string) error{
-		"agent": func(path string) error {
-			s, err := openSockets(context.Background(), config.Config{PluginSocket: path, Run: filepath.Dir(path)})
-			if err == nil {
-				t.Cleanup(s.close)
-			}
-			return err
-		},
-		"older agent": func(path string) error {
-			s, err := socket.Listen(context.Background(), path, 0o700)
-			if err == nil {
-				t.Cleanup(func() { _ = s.Close() })
-			}
-			return err
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "p.sock")
-			done := deputyOf(t, path, -time.Hour) // it would answer in an hour
-			waits, err := net.Dial("unix", path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer waits.Close()
-			if _, err := io.WriteString(waits, "POST /NetworkDriver.CreateEndpoint HTTP/1.1\r\nHost: plugin\r\nContent-Length: 2\r\n\r\n{}"); err != nil {
-				t.Fatal(err)
-			}
-			askDocker(t, path, map[string]string{"Plugin.Activate": "IpamDriver"}) // so the deputy has the other call, too
-			if err := next(path); err != nil {
-				t.Fatal(err)
-			}
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-			if said, _ := io.ReadAll(waits); len(said) > 0 {
-				t.Errorf("a call that waits for the agent is answered by a deputy that goes: %s", said)
-			}
-		})
-	}
-}
-
-// TestDeputyGoesWithTheLastContainer: it stays while containers are attached, or while that cannot be known, and goes when
-// there are none.
-func TestDeputyGoesWithTheLastContainer(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "p.sock")
-	l, err := socket.Claim(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const looks = 20
-	n := 0
-	err = deputise(t.Context(), l, path, time.Now(), vigil{every: time.Millisecond, attached: func() (bool, error) {
-		n++
-		if n == looks/2 {
-			return false, errors.New("the kernel does not say")
-		}
-		return n < looks, nil
-	}})
-	if err != nil || n != looks {
-		t.Errorf("it has gone after %d looks, want %d: %v", n, looks, err)
-	}
-	if _, err := net.Dial("unix", path); err == nil {
-		t.Error("it answers still")
-	}
-}
-
-// TestDismissed: an agent knows whether it has taken a deputy's place.
-func TestDismissed(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "p.sock")
-	if dismissDeputy(t.Context(), path) {
-		t.Error("nobody was there")
-	}
-	done := deputyOf(t, path, time.Hour)
-	if !dismissDeputy(t.Context(), path) {
-		t.Error("a deputy was there")
-	}
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	if dismissDeputy(t.Context(), path) {
-		t.Error("it has gone")
-	}
-}
 
 // TestFailedAgentLeavesNoDeputy: an agent that does not get as far as to serve leaves a deputy only where it took one's
 // place: a second one, with a socket of its own, would leave one for good.
@@ -161,29 +22,34 @@ func TestFailedAgentLeavesNoDeputy(t *testing.T) {
 	if err := os.WriteFile(state, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	ns := linktest.New(t)
+	there := func(path string) bool {
+		_, err := os.Stat(path)
+		return err == nil
+	}
 	fail := func(name string) (mark string) {
 		t.Helper()
 		mark = filepath.Join(dir, name)
 		cfg := config.Config{PluginSocket: filepath.Join(dir, name+".sock"), Run: dir, State: state}
 		if name == "successor" {
-			deputyOf(t, cfg.PluginSocket, time.Hour)
+			go ns.Do(func() { _ = Deputise(t.Context(), cfg.PluginSocket) })
+			for end := time.Now().Add(time.Minute); !there(cfg.PluginSocket); time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("there is no deputy")
+				}
+			}
 		}
 		if err := Run(t.Context(), cfg, "1", []string{"touch", mark}, slog.New(slog.DiscardHandler)); err == nil {
 			t.Fatal("it has begun")
 		}
 		return mark
 	}
-	ns := linktest.New(t)
 	ns.Do(func() {
 		port := link.PortName(strings.Repeat("a", 64))
 		if out, err := exec.Command("sh", "-c", "ip link add "+port+" type veth peer name p && ip link set "+port+" alias 'grapevine endpoint "+strings.Repeat("a", 64)+"'").CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 		second, successor := fail("second"), fail("successor")
-		there := func(path string) bool {
-			_, err := os.Stat(path)
-			return err == nil
-		}
 		for end := time.Now().Add(time.Minute); !there(successor); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatal("one that took a deputy's place leaves none")

@@ -7,22 +7,12 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/api/view"
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/diagnose/doctor"
 	"github.com/grapevine-net/grapevine/diagnose/probe"
 	"github.com/grapevine-net/grapevine/driver/problems"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 )
-
-// Diagnose checks a host whose agent does not run, for the reason given: what can be
-// checked without one.
-func Diagnose(ctx context.Context, cfg config.Config, version, why, do string) api.Diagnosis {
-	checks := doctor.Look(ctx, cfg, nil, gateway.Port, gateway.Table).Judge()
-	doctor.Sort(checks)
-	first := api.Check{Subject: "agent", Verdict: api.Wrong, What: why, Do: do}
-	return api.Diagnosis{Version: version, Name: cfg.Name, Checks: append([]api.Check{first}, checks...)}
-}
 
 // doctor answers GET /v1/doctor.
 func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {

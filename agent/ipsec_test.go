@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/grapevine-net/grapevine/cleanup"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/host/link"
@@ -71,7 +72,7 @@ func TestStrongSwanUnspoken(t *testing.T) {
 	}
 	linktest.New(t).Do(func() {
 		for _, purge := range []bool{false, true} {
-			if _, _, err := Cleanup(t.Context(), cfg, purge); err != nil {
+			if _, _, err := cleanup.Host(t.Context(), cfg, purge); err != nil {
 				t.Error(err)
 			}
 		}
@@ -187,7 +188,7 @@ func TestStrongSwanOfOthers(t *testing.T) {
 		start("require").ended(t)
 		want("at the next start", others)
 		told()
-		did, _, err := Cleanup(t.Context(), cfg, true)
+		did, _, err := cleanup.Host(t.Context(), cfg, true)
 		if text := strings.Join(did, "\n"); err != nil || !strings.Contains(text, "strongSwan's connection grapevine-"+string(peer)) || !strings.Contains(text, "strongSwan's copy of this host's key") {
 			t.Errorf("cleaned up: %s, %v", text, err)
 		}

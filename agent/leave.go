@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/grapevine-net/grapevine/agent/rest"
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/clients/sandbox"
-	"github.com/grapevine-net/grapevine/membership"
 	"github.com/grapevine-net/grapevine/membership/identity"
 	"github.com/grapevine-net/grapevine/overlay/ike"
 	exposed "github.com/grapevine-net/grapevine/service/expose/hold"
@@ -17,13 +17,13 @@ import (
 // A step that fails leaves the host able to try again.
 func (a *Agent) leave(ctx context.Context, r api.LeaveRequest) (api.Done, error) {
 	if a.member.Leaver.Left() {
-		return api.Done{Text: leftText + a.installed.Removal(ctx)}, nil
+		return api.Done{Text: rest.LeftText + a.installed.Removal(ctx)}, nil
 	}
 	a.plane.Settle(ctx)
 	text := ""
 	err := a.member.Leaver.Leave(ctx, r.Force, func(ctx context.Context) {
 		trouble := a.withdraw(ctx)
-		text = leftText + a.installed.Removal(ctx) + trouble
+		text = rest.LeftText + a.installed.Removal(ctx) + trouble
 	})
 	if err != nil {
 		return api.Done{}, err
@@ -49,8 +49,6 @@ func (a *Agent) demolish(ctx context.Context) error {
 	return errors.Join(err, more, told, a.plane.Teardown(ctx), a.member.Leaver.Erase())
 }
 
-const leftText = "This host has left the cluster, and stays out of it, over reboots too: " + membership.BackByJoin + ".\n"
-
 // withdraw removes our networks from Docker, and says what hinders it.
 func (a *Agent) withdraw(ctx context.Context) string {
 	if a.driver == nil {
@@ -60,4 +58,12 @@ func (a *Agent) withdraw(ctx context.Context) string {
 		return fmt.Sprintf("\nIts networks are still in Docker (%v): remove them with `docker network rm`.", err)
 	}
 	return ""
+}
+
+// join answers POST /v1/join where there is nothing to do.
+func (a *Agent) join(context.Context) (api.Done, error) {
+	if id := a.gossip.ClusterID(); id != "" {
+		return api.Done{Text: fmt.Sprintf("This host is part of cluster %s already. To move it to another one: `grapevine leave`, then start it with what `grapevine join-command` prints there.", id)}, nil
+	}
+	return api.Done{Text: "This host joins already: `grapevine status` says what it waits for."}, nil
 }

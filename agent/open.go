@@ -169,13 +169,6 @@ func ownAddresses() ([]netip.Addr, error) {
 	return own, nil
 }
 
-func joinList(join []netip.AddrPort) (list []string) {
-	for _, at := range join {
-		list = append(list, at.String())
-	}
-	return list
-}
-
 // membership is what is known before the state directory is looked at.
 func (a *Agent) membership() membership.Config {
 	return membership.Config{Config: a.cfg, Version: a.version, Log: a.log, Started: a.started, Own: ownAddresses, Carry: carryNetworks}

@@ -103,7 +103,7 @@ func (a *Agent) tasks() []Task {
 		{Name: "encrypted paths", Doctor: "encryption",
 			Problems: func(_ context.Context, l look) []api.Problem { return a.hellos.Inside.Problems(l.nodes) }},
 		{Name: "plugin", Run: a.servePlugin,
-			Problems: func(context.Context, look) []api.Problem { return a.sockets.problems() }},
+			Problems: func(context.Context, look) []api.Problem { return a.sockets.Problems() }},
 		{Name: "metrics", Run: a.metricsPort.Run,
 			Problems: func(context.Context, look) []api.Problem { return a.metricsPort.Problems() }},
 		{Name: "capture", Run: a.captures.Run},
@@ -188,7 +188,7 @@ func (a *Agent) work(ctx context.Context) error {
 
 // servePlugin answers Docker, which asks its managed plugins before it starts containers.
 func (a *Agent) servePlugin(ctx context.Context) error {
-	calls := a.sockets.calls.Lend()
+	calls := a.sockets.Calls.Lend()
 	a.plane.Guard().Wait(ctx)
 	a.member.Quarantine.WaitMoved(ctx)
 	a.member.Rejoiner.WaitRejoined(ctx)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/grapevine-net/grapevine/agent"
+	"github.com/grapevine-net/grapevine/cleanup"
 	"github.com/grapevine-net/grapevine/config"
 )
 
@@ -40,7 +40,7 @@ To take a host out of its cluster for good, ` + "`grapevine leave`" + ` comes be
 			}
 			ctx, cancel := context.WithTimeout(c.Context(), time.Minute)
 			defer cancel()
-			did, kept, err := agent.Cleanup(ctx, cfg, purge)
+			did, kept, err := cleanup.Host(ctx, cfg, purge)
 			if format == "json" {
 				if printed := printJSON(c.OutOrStdout(), map[string][]string{"removed": append([]string{}, did...), "kept": append([]string{}, kept...)}); err == nil {
 					err = printed

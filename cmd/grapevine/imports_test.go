@@ -14,16 +14,20 @@ const module = "github.com/grapevine-net/grapevine/"
 // mayImport says for each room which others it knows. A line here is a decision: what a room
 // must not know is in docs/design/architecture.md.
 var mayImport = map[string]string{
-	"agent": "leisure bgp bgp/speaker multicast service service/edit service/expose service/expose/hold service/inside egress/edit egress/hold host/lan " +
-		"api api/view api/words clients/edit clients/sandbox cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems gossip " +
-		"host/capability host/docker host/installed host/link host/nat host/ovs host/plugin host/resolved host/socket host/store ipam membership membership/backup " +
-		"membership/identity observe/audit observe/capture observe/frames observe/ipfix observe/rulecount observe/mirror observe/trace observe/trace/lead observe/traffic host/packets observe/metrics overlay/counter overlay/walk overlay/gateway overlay/guard overlay/ike overlay/plane overlay/secure overlay/tunnel policy/answers policy/edit pulse reach/follow realm replica trim",
-	"cmd/grapevine":          "agent api api/words config encap host/door host/plugin host/store host/wireguard leisure membership/backup observe/drops observe/frames observe/pcapng policy/sign sshkey ui ui/needs",
+	"agent": "leisure bgp bgp/speaker multicast service service/edit service/expose service/expose/hold service/inside egress/edit egress/hold api api/view api/words clients/edit " +
+		"clients/sandbox cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems gossip host/capability host/docker " +
+		"host/installed host/link host/nat host/ovs host/plugin host/resolved host/socket host/store ipam membership membership/identity observe/audit observe/capture " +
+		"observe/frames observe/ipfix observe/rulecount observe/mirror observe/trace observe/trace/lead observe/traffic host/packets observe/metrics overlay/counter overlay/walk " +
+		"overlay/gateway overlay/ike overlay/plane overlay/secure policy/answers policy/edit pulse reach/follow realm replica trim agent/rest agent/sockets driver/standin",
+	"cmd/grapevine":          "agent api api/words config encap host/door host/plugin host/store host/wireguard leisure membership/backup observe/drops observe/frames observe/pcapng policy/sign sshkey ui ui/needs agent/rest cleanup overlay/guard",
+	"agent/rest":             "agent/sockets api api/words config diagnose/doctor driver/standin host/installed host/store membership membership/identity overlay/gateway",
+	"agent/sockets":          "api config driver/standin host/socket",
 	"api":                    "",
 	"api/view":               "api cluster policy policy/answers policy/k8s policy/learn policy/replay policy/worlds sshkey",
 	"api/words":              "",
 	"bgp":                    "cluster egress",
 	"bgp/speaker":            "bgp config",
+	"cleanup":                "api/words clients/sandbox config driver/standin host/docker host/installed host/lan host/link host/nat host/ovs host/store membership membership/backup membership/identity overlay/gateway overlay/guard overlay/ike overlay/plane overlay/secure overlay/tunnel service/expose/hold",
 	"clients":                "cluster",
 	"clients/edit":           "api clients cluster replica",
 	"clients/sandbox":        "api api/words clients cluster host/link host/portreserve host/wireguard overlay/pipeline",
@@ -38,6 +42,7 @@ var mayImport = map[string]string{
 	"driver":                 "cluster driver/ports encap host/docker host/link host/plugin host/store ipam policy/plain pulse replica service/expose",
 	"driver/ports":           "",
 	"driver/problems":        "api cluster driver encap host/docker",
+	"driver/standin":         "driver host/plugin host/socket ipam",
 	"egress":                 "cluster policy",
 	"egress/edit":            "api cluster egress egress/hold replica",
 	"egress/hold":            "cluster egress host/lan host/nat replica",
@@ -66,6 +71,7 @@ var mayImport = map[string]string{
 	"host/proxy":             "",
 	"host/resolved":          "",
 	"host/socket":            "pulse",
+	"host/socket/sockettest": "",
 	"host/store":             "",
 	"host/store/storetest":   "host/store replica",
 	"host/strongswan":        "",

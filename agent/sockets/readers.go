@@ -1,4 +1,4 @@
-package agent
+package sockets
 
 import (
 	"context"
@@ -20,8 +20,8 @@ import (
 	"github.com/grapevine-net/grapevine/host/socket"
 )
 
-// serveOwn answers the command line: root's, and who may look.
-func serveOwn(ctx context.Context, cfg config.Config, own net.Listener, h api.Handlers, log *slog.Logger) error {
+// Serve answers the command line: root's, and who may look.
+func Serve(ctx context.Context, cfg config.Config, own net.Listener, h api.Handlers, log *slog.Logger) error {
 	tasks, ctx := errgroup.WithContext(ctx)
 	tasks.Go(func() error { return api.Serve(ctx, own, h) })
 	tasks.Go(func() error {

@@ -1,4 +1,4 @@
-package agent
+package cleanup
 
 import (
 	"net/netip"
@@ -66,12 +66,12 @@ func TestCleanup(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if did, _, err := Cleanup(t.Context(), cfg, true); err == nil || !strings.Contains(err.Error(), "an agent runs on this host") || len(did) > 0 {
+		if did, _, err := Host(t.Context(), cfg, true); err == nil || !strings.Contains(err.Error(), "an agent runs on this host") || len(did) > 0 {
 			t.Errorf("under an agent: %v, %v", did, err)
 		}
 		_ = l.Close()
 
-		did, kept, err := Cleanup(t.Context(), cfg, false)
+		did, kept, err := Host(t.Context(), cfg, false)
 		said := strings.Join(did, "\n")
 		for _, want := range []string{"gv0123456789ab", "gvtun", "gvvxlan", "rule for table 26486", "routes of table 26486", "iptables nat GRAPEVINE-POSTROUTING", "ip6tables filter GRAPEVINE-FORWARD"} {
 			if !strings.Contains(said, want) {
@@ -87,19 +87,19 @@ func TestCleanup(t *testing.T) {
 		if back, err := identity.Load(cfg.State); err != nil || back.Node != id.Node {
 			t.Errorf("the identity: %+v, %v", back, err)
 		}
-		if did, _, err := Cleanup(t.Context(), cfg, false); len(did) > 0 || err != nil {
+		if did, _, err := Host(t.Context(), cfg, false); len(did) > 0 || err != nil {
 			t.Errorf("a second time: %v, %v", did, err)
 		}
 		if err := (identity.Left{Remains: "delete gvtun: device busy"}).Save(cfg.State); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := Cleanup(t.Context(), cfg, false); err != nil {
+		if _, _, err := Host(t.Context(), cfg, false); err != nil {
 			t.Errorf("after a leave: %v", err)
 		}
 		if left, there, err := identity.LoadLeft(cfg.State); err != nil || !there || left.Remains != "" {
 			t.Errorf("the note of the leave: %+v, %v", left, err)
 		}
-		if _, _, err := Cleanup(t.Context(), cfg, true); err == nil || !strings.Contains(err.Error(), "not empty") {
+		if _, _, err := Host(t.Context(), cfg, true); err == nil || !strings.Contains(err.Error(), "not empty") {
 			t.Errorf("with a file of somebody's in the state directory: %v", err)
 		}
 	})

@@ -1,4 +1,5 @@
-package agent
+// Package cleanup removes what an agent that is gone has left on a host: from outside, and without asking it.
+package cleanup
 
 import (
 	"context"
@@ -15,6 +16,7 @@ import (
 	"github.com/grapevine-net/grapevine/api/words"
 	"github.com/grapevine-net/grapevine/clients/sandbox"
 	"github.com/grapevine-net/grapevine/config"
+	"github.com/grapevine-net/grapevine/driver/standin"
 	"github.com/grapevine-net/grapevine/host/docker"
 	"github.com/grapevine-net/grapevine/host/installed"
 	"github.com/grapevine-net/grapevine/host/lan"
@@ -41,12 +43,12 @@ type cleaning struct {
 	errs []error
 }
 
-// Cleanup removes what an agent that is gone has left on this host, and, if purge is true,
+// Host removes what an agent that is gone has left on this host, and, if purge is true,
 // what it knew. It asks nobody, and looks for each thing itself, so that it works after
 // whatever has happened; it is refused while an agent runs. It returns what it has removed,
 // and what is still there.
-func Cleanup(ctx context.Context, cfg config.Config, purge bool) (did, kept []string, err error) {
-	dismissDeputy(ctx, cfg.PluginSocket)
+func Host(ctx context.Context, cfg config.Config, purge bool) (did, kept []string, err error) {
+	standin.Dismiss(ctx, cfg.PluginSocket)
 	release, err := nobodyRuns(cfg)
 	if err != nil {
 		return nil, nil, err
@@ -276,7 +278,3 @@ func (c *cleaning) kept() (list []string) {
 	}
 	return []string{text}
 }
-
-// BootGuard has nothing leave in the clear for encrypted networks' containers after a boot, until the agent runs. It says what
-// it did.
-func BootGuard(state string) (string, error) { return guard.Boot(state) }

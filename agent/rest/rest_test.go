@@ -1,15 +1,20 @@
-package agent
+package rest
 
 import (
 	"errors"
 	"log/slog"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/grapevine-net/grapevine/agent/sockets"
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/config"
+	"github.com/grapevine-net/grapevine/host/docker"
+	"github.com/grapevine-net/grapevine/host/installed"
+	"github.com/grapevine-net/grapevine/host/socket/sockettest"
 	"github.com/grapevine-net/grapevine/membership"
 	"github.com/grapevine-net/grapevine/membership/identity"
 )
@@ -20,22 +25,29 @@ func TestRest(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	cfg := config.Config{State: dir, Run: filepath.Join(dir, "run"), PluginSocket: filepath.Join(dir, "p.sock"), Docker: "unix://" + dir + "/none"}
-	a := &Agent{cfg: cfg, version: "1", log: slog.New(slog.DiscardHandler)}
-	open, err := openSockets(t.Context(), cfg)
+	open, err := sockets.Make(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer open.close()
-	if rested, err := a.restIfLeft(t.Context(), open); rested || err != nil {
+	defer open.Close()
+	ifLeft := func() (bool, error) {
+		log := slog.New(slog.DiscardHandler)
+		here, err := installed.Find(cfg, docker.New(cfg.Docker), log)
+		if err != nil {
+			return false, err
+		}
+		return IfLeft(t.Context(), Config{Settings: cfg, Version: "1", Log: log, Installed: here, Ready: func() {}}, open)
+	}
+	if rested, err := ifLeft(); rested || err != nil {
 		t.Fatalf("a host that has not left rests: %v, %v", rested, err)
 	}
-	if err := (identity.Left{Since: time.Now(), Settings: membership.Told(a.cfg, "")}).Save(dir); err != nil {
+	if err := (identity.Left{Since: time.Now(), Settings: membership.Told(cfg, "")}).Save(dir); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
-	go func() { _, err := a.restIfLeft(t.Context(), open); done <- err }()
+	go func() { _, err := ifLeft(); done <- err }()
 
-	askDocker(t, cfg.PluginSocket, map[string]string{
+	sockettest.Docker(t, cfg.PluginSocket, map[string]string{
 		"Plugin.Activate":                           "IpamDriver",
 		"NetworkDriver.GetCapabilities":             `"Scope":"local"`,
 		"NetworkDriver.DeleteEndpoint":              "200 OK{}",
@@ -60,10 +72,10 @@ func TestRest(t *testing.T) {
 	if text, err := api.NewClient(cfg.APISocket(), cfg.ReadSocket()).Join(t.Context()); err != nil || !strings.Contains(text.Text, "begins a cluster of its own") {
 		t.Errorf("join: %v, %v", text, err)
 	}
-	if err := <-done; !errors.Is(err, errWanted) {
+	if err := <-done; !errors.Is(err, ErrWanted) {
 		t.Errorf("the rest ended by %v", err)
 	}
-	if rested, err := a.restIfLeft(t.Context(), open); rested || err != nil {
+	if rested, err := ifLeft(); rested || err != nil {
 		t.Errorf("after the join it rests: %v, %v", rested, err)
 	}
 }
@@ -72,15 +84,15 @@ func TestRest(t *testing.T) {
 func TestRemains(t *testing.T) {
 	dir := t.TempDir()
 	cfg := config.Config{State: dir, Run: filepath.Join(dir, "run"), PluginSocket: filepath.Join(dir, "p.sock"), Docker: "unix://" + dir + "/none"}
-	a := &Agent{cfg: cfg, version: "1", log: slog.New(slog.DiscardHandler)}
+	log := slog.New(slog.DiscardHandler)
 	if err := (identity.Left{Since: time.Now(), Settings: membership.Told(cfg, ""), Remains: "delete gvbr0: device busy"}).Save(dir); err != nil {
 		t.Fatal(err)
 	}
-	left, _, err := membership.AtRest(cfg, "", a.log)
+	left, _, err := membership.AtRest(cfg, "", log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := (&resting{a.cfg, a.version, a.log, a.installed, left}).handlers(nil)
+	h := (&resting{Config{Settings: cfg, Version: "1", Log: log}, left}).handlers(nil)
 	s, err := h.Status(t.Context())
 	if err != nil || len(s.Problems) != 1 || !strings.Contains(s.Problems[0].What, "and not everything that grapevine made here is removed: delete gvbr0: device busy") || !strings.Contains(s.Problems[0].Do, "grapevine cleanup") {
 		t.Errorf("status: %+v, %v", s.Problems, err)
@@ -93,23 +105,23 @@ func TestRemains(t *testing.T) {
 // TestToldAnew: a host that has left rests as long as nobody tells it anything new.
 func TestToldAnew(t *testing.T) {
 	dir := t.TempDir()
-	a := &Agent{cfg: config.Config{State: dir, Keys: testKey}, log: slog.New(slog.DiscardHandler)}
+	cfg, log := config.Config{State: dir, Keys: [][]byte{make([]byte, 32)}}, slog.New(slog.DiscardHandler)
 	for _, told := range []struct {
 		by     string
 		change func(*config.Config)
 	}{
 		{"another plugin", func(*config.Config) {}},
-		{"", func(c *config.Config) { c.Join = append(c.Join, address(1)) }},
+		{"", func(c *config.Config) { c.Join = append(c.Join, netip.MustParseAddrPort("127.0.100.1:17946")) }},
 		{"", func(c *config.Config) { c.Keys = nil }},
 	} {
-		if err := (identity.Left{Settings: membership.Told(a.cfg, "")}).Save(dir); err != nil {
+		if err := (identity.Left{Settings: membership.Told(cfg, "")}).Save(dir); err != nil {
 			t.Fatal(err)
 		}
-		if _, rest, err := membership.AtRest(a.cfg, "", a.log); !rest || err != nil {
+		if _, rest, err := membership.AtRest(cfg, "", log); !rest || err != nil {
 			t.Errorf("with the same settings: rest %v, %v", rest, err)
 		}
-		told.change(&a.cfg)
-		if _, rest, err := membership.AtRest(a.cfg, told.by, a.log); rest || err != nil {
+		told.change(&cfg)
+		if _, rest, err := membership.AtRest(cfg, told.by, log); rest || err != nil {
 			t.Errorf("told %+v: rest %v, %v", told, rest, err)
 		}
 	}

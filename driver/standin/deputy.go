@@ -1,4 +1,4 @@
-package agent
+package standin
 
 import (
 	"context"
@@ -18,7 +18,6 @@ import (
 	"github.com/grapevine-net/grapevine/driver"
 	"github.com/grapevine-net/grapevine/host/plugin"
 	"github.com/grapevine-net/grapevine/host/socket"
-	"github.com/grapevine-net/grapevine/overlay/plane"
 )
 
 // Docker tries each call to a driver that nobody answers for 15 s, and makes four of them to remove one
@@ -44,11 +43,11 @@ const (
 	lonely = time.Minute
 )
 
-// leaveDeputy has command, which runs [Deputise], answer Docker from now on, if Docker may call while no agent runs. An
+// Leave has command, which runs [Deputise], answer Docker from now on, if Docker may call while no agent runs: if any container is attached. An
 // agent that never was of use to Docker leaves none, unless it took one's place.
-func leaveDeputy(command []string, log *slog.Logger) {
-	attached, err := plane.AnyVeth()
-	if id, managed := plugin.ManagedID(); err != nil || !attached || len(command) == 0 || managed != nil || id != "" {
+func Leave(command []string, attached func() (bool, error), log *slog.Logger) {
+	there, err := attached()
+	if id, managed := plugin.ManagedID(); err != nil || !there || len(command) == 0 || managed != nil || id != "" {
 		return
 	}
 	deputy := exec.Command(command[0], command[1:]...)
@@ -60,14 +59,14 @@ func leaveDeputy(command []string, log *slog.Logger) {
 }
 
 // Deputise is the deputy: it answers Docker at the agent's socket, unless an agent is there again, until one comes, or until ctx ends.
-func Deputise(ctx context.Context, path string) error {
+func Deputise(ctx context.Context, path string, attached func() (bool, error)) error {
 	began := time.Now()
 	select {
 	case <-ctx.Done():
 		return nil
 	case <-time.After(deputyAfter):
 	}
-	if attached, err := plane.AnyVeth(); err != nil || !attached { // somebody has cleaned up
+	if there, err := attached(); err != nil || !there { // somebody has cleaned up
 		return err
 	}
 	l, err := socket.Claim(path)
@@ -77,7 +76,7 @@ func Deputise(ctx context.Context, path string) error {
 	if err != nil {
 		return fmt.Errorf("answer Docker in an agent's place: %w", err)
 	}
-	return deputise(ctx, l, path, began, vigil{agents: agentProgram, attached: plane.AnyVeth, every: pathEvery, lonely: lonely})
+	return deputise(ctx, l, path, began, vigil{agents: agentProgram, attached: attached, every: pathEvery, lonely: lonely})
 }
 
 // vigil is what a deputy goes by.
@@ -144,15 +143,8 @@ func (d *deputy) server(began time.Time) *plugin.Server {
 		}
 	}
 	absent := errors.New("the agent of grapevine does not run on this host: start it (systemctl start grapevine)")
-	each := func(methods map[plugin.Driver][]string, f func(context.Context) (*driver.Empty, error)) {
-		for of, names := range methods {
-			for _, method := range names {
-				plugin.HandleNoBody(s, of, method, f)
-			}
-		}
-	}
-	each(makingCalls, answer(makingWait, absent))
-	each(removalCalls, answer(0, nil))
+	handle(s, makingCalls, answer(makingWait, absent))
+	handle(s, removalCalls, answer(0, nil))
 	plugin.HandleNoBody(s, plugin.Network, giveWay, func(context.Context) (*driver.Empty, error) {
 		d.over()
 		return &driver.Empty{}, nil
@@ -210,8 +202,8 @@ func (c *client) Close() error {
 	return c.Conn.Close()
 }
 
-// dismissDeputy has a deputy that answers at path give way, and reports whether there was one. An agent does not heed it.
-func dismissDeputy(ctx context.Context, path string) bool {
+// Dismiss has a deputy that answers at path give way, and reports whether there was one. An agent does not heed it.
+func Dismiss(ctx context.Context, path string) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	client := http.Client{Transport: &http.Transport{

@@ -1,4 +1,4 @@
-package agent
+package rest
 
 import (
 	"context"
@@ -8,10 +8,13 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/grapevine-net/grapevine/agent/sockets"
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/config"
+	"github.com/grapevine-net/grapevine/diagnose/doctor"
+	"github.com/grapevine-net/grapevine/driver/standin"
 	"github.com/grapevine-net/grapevine/host/installed"
-	"github.com/grapevine-net/grapevine/host/plugin"
+	"github.com/grapevine-net/grapevine/overlay/gateway"
 )
 
 // Explain stands in for an agent that cannot run, where Docker would have no word
@@ -19,37 +22,20 @@ import (
 // missing socket. Docker's calls and the command line are answered by the cause,
 // until ctx ends (nil).
 func Explain(ctx context.Context, cfg config.Config, version string, cause error, log *slog.Logger) error {
-	open, err := openSockets(ctx, cfg)
+	open, err := sockets.Make(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	defer open.close()
+	defer open.Close()
 	installed.Offer(cfg.State, log)
 	tasks, ctx := errgroup.WithContext(ctx)
-	if open.calls != nil {
-		tasks.Go(func() error { return refusePlugin(cause, log).Serve(ctx, open.calls) })
+	if open.Calls != nil {
+		tasks.Go(func() error {
+			return standin.Refusals(fmt.Errorf("grapevine does not run on this host: %w", cause), log).Serve(ctx, open.Calls)
+		})
 	}
-	tasks.Go(func() error { return serveOwn(ctx, cfg, open.own, refuseAPI(cfg, cause, version), log) })
+	tasks.Go(func() error { return sockets.Serve(ctx, cfg, open.Own, refuseAPI(cfg, cause, version), log) })
 	return tasks.Wait()
-}
-
-// refusePlugin answers Docker: the drivers are there, and no call works.
-func refusePlugin(cause error, log *slog.Logger) *plugin.Server {
-	s := plugin.New(log)
-	err := fmt.Errorf("grapevine does not run on this host: %w", cause)
-	describe(s)
-	refuse(s, makingCalls, err)
-	refuse(s, removalCalls, err)
-	return s
-}
-
-// refuse answers calls with an error.
-func refuse(s *plugin.Server, calls map[plugin.Driver][]string, err error) {
-	for d, methods := range calls {
-		for _, method := range methods {
-			plugin.Handle(s, d, method, func(context.Context, *struct{}) (*struct{}, error) { return nil, err })
-		}
-	}
 }
 
 // mend is what to do about a wrong setting.
@@ -70,4 +56,13 @@ func refuseAPI(cfg config.Config, cause error, version string) api.Handlers {
 		},
 		Absent: &api.Error{Status: http.StatusServiceUnavailable, Message: "the agent does not run: " + cause.Error()},
 	}
+}
+
+// Diagnose checks a host whose agent does not run, for the reason given: what can be
+// checked without one.
+func Diagnose(ctx context.Context, cfg config.Config, version, why, do string) api.Diagnosis {
+	checks := doctor.Look(ctx, cfg, nil, gateway.Port, gateway.Table).Judge()
+	doctor.Sort(checks)
+	first := api.Check{Subject: "agent", Verdict: api.Wrong, What: why, Do: do}
+	return api.Diagnosis{Version: version, Name: cfg.Name, Checks: append([]api.Check{first}, checks...)}
 }

@@ -51,9 +51,9 @@ var helpers = []struct {
 	{"ear", "blue", []string{"-v", "/lab/bin/labhost:/bin/cast", "-e", "GVLAB_ROLE=cast"}, []string{"cast", "hear", group}},
 	// A guest that stays, so that the guests' service always leads to somebody.
 	{"guest", "blue", []string{"-h", "guest", "--label", guestLabel}, nil},
-	// They call the outside all the time, once their network has the egresses: by TCP, and with the label by UDP.
+	// They call the outside all the time, once their network has the egresses: port 80, and with the label port 81.
 	{caller, "red", nil, []string{"sh", "-c", "while :; do timeout 2 wget -qO - http://" + lab.OutsideAddr + "/ >/dev/null 2>&1; sleep 0.5; done"}},
-	{labelled, "red", []string{"--label", egressLabel}, []string{"sh", "-c", "while :; do echo | nc -u -w 1 " + lab.OutsideAddr + " 80 >/dev/null 2>&1; sleep 0.5; done"}},
+	{labelled, "red", []string{"--label", egressLabel}, []string{"sh", "-c", "while :; do nc -w 1 " + lab.OutsideAddr + " 81 </dev/null >/dev/null 2>&1; sleep 0.5; done"}},
 }
 
 // asking is a run as far as this goes.
@@ -96,7 +96,11 @@ func (a asking) ask(ctx context.Context) error {
 	// From here on nothing reaches the outside with another address.
 	const count = `nft add table ip seen; nft add chain ip seen in '{ type filter hook input priority 0; }'
 		nft add rule ip seen in tcp dport 80 ip saddr != ` + egressAddress + ` counter
-		nft add rule ip seen in udp dport 80 ip saddr != ` + labelAddress + ` counter`
+		nft add rule ip seen in udp dport 80 ip saddr != ` + labelAddress + ` counter
+		nft add rule ip seen in tcp dport 81 ip saddr != ` + labelAddress + ` counter
+		nft add table ip right; nft add chain ip right in '{ type filter hook input priority 0; }'
+		nft add rule ip right in tcp dport 80 ip saddr ` + egressAddress + ` counter
+		nft add rule ip right in tcp dport 81 ip saddr ` + labelAddress + ` counter`
 	if _, err := r.lab.Outside.Exec(ctx, "sh", "-ec", count); err != nil {
 		return err
 	}
@@ -112,14 +116,18 @@ func (a asking) ask(ctx context.Context) error {
 // unask takes it away.
 func (a asking) unask(ctx context.Context) error {
 	r := a.r
-	err := r.lab.Each(func(h *lab.Host) error {
+	right, failed := r.lab.Outside.Exec(ctx, "nft", "list", "table", "ip", "right")
+	if failed == nil && strings.Contains(right, "counter packets 0 ") {
+		failed = errors.New("nothing was sent by an egress, so that nothing is shown: " + strings.Join(strings.Fields(right), " "))
+	}
+	err := errors.Join(failed, r.lab.Each(func(h *lab.Host) error {
 		argv := []string{"rm", "-f"}
 		for _, c := range helpers {
 			argv = append(argv, c.name)
 		}
 		_, err := h.Docker(ctx, argv...)
 		return err
-	})
+	}))
 	for i, argv := range [][]string{{"egress", "remove", labelEgress}, {"egress", "remove", egressName}, {"service", "remove", guestsName}, {"service", "remove", serviceName}} {
 		_, next := r.lab.Hosts[i%r.hosts].Grapevine(ctx, argv...)
 		err = errors.Join(err, next)
@@ -339,7 +347,7 @@ func (a asking) never(ctx context.Context) (wrong []string) {
 	switch {
 	case err != nil:
 		wrong = append(wrong, err.Error())
-	case strings.Count(text, "counter packets 0 ") != 2:
+	case strings.Count(text, "counter packets 0 ") != 3:
 		wrong = append(wrong, "something of network red reached the outside with another address than that of its egress: "+strings.Join(strings.Fields(text), " "))
 	}
 	for _, h := range r.lab.Hosts {

@@ -19,12 +19,14 @@ import (
 
 	"github.com/grapevine-net/grapevine/agent/rest"
 	"github.com/grapevine-net/grapevine/agent/sockets"
+	"github.com/grapevine-net/grapevine/bgp/announce"
 	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/diagnose/probe"
 	"github.com/grapevine-net/grapevine/diagnose/watch"
 	"github.com/grapevine-net/grapevine/driver"
 	"github.com/grapevine-net/grapevine/driver/problems"
 	"github.com/grapevine-net/grapevine/driver/standin"
+	"github.com/grapevine-net/grapevine/edge"
 	"github.com/grapevine-net/grapevine/egress/hold"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/host/docker"
@@ -50,7 +52,7 @@ import (
 	"github.com/grapevine-net/grapevine/overlay/secure"
 	"github.com/grapevine-net/grapevine/reach/follow"
 	"github.com/grapevine-net/grapevine/replica"
-	exposed "github.com/grapevine-net/grapevine/service/expose/hold"
+	"github.com/grapevine-net/grapevine/service/expose/here"
 )
 
 // Agent is a host's agent. Run makes one.
@@ -78,11 +80,11 @@ type Agent struct {
 	naming        *naming
 	groups        *multicast.Room
 	egress        *hold.Keeper
-	announcer     *announcer
-	exposes       *exposed.Room
+	announcer     *announce.Announcer
+	exposes       *here.Room
 	driver        *driver.Driver
 	clients       *clientele
-	edge          *edge // nil: this host has Docker, and no driver else
+	edge          *edge.Edge // nil: this host has Docker, and no driver else
 	plugin        *plugin.Server
 	docker        *docker.Client
 	sockets       sockets.Open

@@ -75,7 +75,7 @@ func newHost(t *testing.T, n int, join ...int) *Agent {
 	a.naming.lead(nil)
 	a.groups = newGroups(a)
 	a.announcer = newAnnouncer(a)
-	a.exposes = exposing{a}.room()
+	a.exposes = newExposes(a)
 	a.openWatches()
 	tasks, ctx := errgroup.WithContext(t.Context())
 	for _, run := range a.member.Tasks() {

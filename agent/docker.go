@@ -2,18 +2,53 @@ package agent
 
 import (
 	"context"
+	"net/netip"
 	"path/filepath"
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/driver"
+	"github.com/grapevine-net/grapevine/driver/ports"
 	"github.com/grapevine-net/grapevine/driver/problems"
+	"github.com/grapevine-net/grapevine/edge"
 	"github.com/grapevine-net/grapevine/host/docker"
 	"github.com/grapevine-net/grapevine/host/plugin"
 	"github.com/grapevine-net/grapevine/ipam"
 	"github.com/grapevine-net/grapevine/overlay/plane"
 )
+
+// engineOf is this host's Docker; nil: it has none.
+func engineOf(cfg config.Config) *docker.Client {
+	if cfg.Edge() {
+		return nil
+	}
+	return docker.New(cfg.Docker)
+}
+
+// openEdge is in the place of openDriver on a host without Docker: what would wait for Docker's word has it.
+func openEdge(a *Agent) {
+	a.reached.SetNetworks(nil, nil)
+	a.plane.Guard().Listed(nil)
+	a.edge = edge.New(edge.Config{Settings: a.cfg, Snapshot: a.replica.Snapshot, Resolver: a.naming.resolver, Attached: a.member.Attached})
+}
+
+// poolsOf are where Docker was told to take the subnets of its own networks from.
+func poolsOf(d *docker.Client) func(context.Context) ([]netip.Prefix, error) {
+	if d == nil {
+		return func(context.Context) ([]netip.Prefix, error) { return nil, nil }
+	}
+	return d.Pools
+}
+
+// sandboxOf is the network namespace of a container of this host, "" if it does not run.
+func sandboxOf(d *driver.Driver, endpoint string) string {
+	if d == nil {
+		return ""
+	}
+	return d.Sandbox(endpoint)
+}
 
 // openDriver makes the drivers and the server of Docker's calls.
 func (a *Agent) openDriver() (err error) {
@@ -34,6 +69,22 @@ func (a *Agent) openDriver() (err error) {
 	ipam.NewDriver(a.alloc, a.driver.Reannounce, a.driver.MayLease).Register(a.plugin)
 	a.driver.Register(a.plugin)
 	return nil
+}
+
+// publishedBy are the ports that this host's containers have by -p, by endpoint.
+func publishedBy(d *driver.Driver) map[string][]ports.Binding {
+	if d == nil {
+		return nil
+	}
+	return d.Published()
+}
+
+// limitsOf is what changes containers' limits; nil: this host has no containers.
+func limitsOf(d *driver.Driver) func(endpoint string, change func(*cluster.Limits)) error {
+	if d == nil {
+		return nil
+	}
+	return d.SetLimits
 }
 
 // lookAtDocker has the driver look what it can make now.

@@ -9,6 +9,8 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/api/view"
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/diagnose/ping"
+	"github.com/grapevine-net/grapevine/driver/limit"
 	"github.com/grapevine-net/grapevine/driver/ports"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/membership"
@@ -19,6 +21,8 @@ import (
 
 func (a *Agent) handlers() api.Handlers {
 	services, policies, clients, networks, egresses := a.naming.desk(a.alloc), policing{a}.desk(), a.clients.desk(), realms(a), leaving{a}.desk()
+	counted, pings := policing{a}.counted(), ping.Desk{Nodes: a.nodes, Prober: a.prober, InnerMTU: a.plane.InnerMTU, Encap: a.cfg.Encapsulation(), Lost: a.hellos.Inside.Lost}
+	limits := limit.Desk{Self: a.self(), Snapshot: a.replica.Snapshot, Set: limitsOf(a.driver)}
 	names := realm.NewNames(a.replica)
 	return api.Handlers{
 		Status: a.status,
@@ -36,7 +40,7 @@ func (a *Agent) handlers() api.Handlers {
 		},
 		Flows:        a.plane.Flows,
 		Doctor:       a.doctor,
-		Ping:         pinger{a}.ping,
+		Ping:         pings.Ping,
 		JoinCommand:  a.joinCommand,
 		Leave:        a.leave,
 		Join:         a.join,
@@ -52,12 +56,12 @@ func (a *Agent) handlers() api.Handlers {
 		NewEgress:    realm.WhenNamed(names, egresses.Create),
 		SetEgress:    realm.WhenNamed(names, egresses.Set),
 		DropEgress:   egresses.Remove,
-		BGP:          a.announcer.show,
+		BGP:          a.announcer.Show,
 		Keys:         a.member.Keys.List,
 		Backup:       a.member.Backup,
 		ChangeKeys:   keys{a.member.Keys, a.secure}.change,
 		FastPath:     a.plane.SwitchFastPath,
-		Policies:     policing{a}.list,
+		Policies:     counted.List,
 		Apply:        realm.WhenNamed(names, policies.Apply),
 		Signing:      policies.Signing,
 		ApplySigned:  realm.WhenNamed(names, policies.ApplySigned),
@@ -67,18 +71,21 @@ func (a *Agent) handlers() api.Handlers {
 		RuleCounts:   a.ruleCounts.Counts,
 		PolicyLog:    a.audit.Since,
 		DeletePolicy: policies.Delete,
-		Explain:      policing{a}.explain,
+		Explain:      counted.Explain,
 		Trace:        a.traces.Trace,
 		Lead:         a.traces.Lead,
 		Capture:      a.captures.Capture,
 		Mirrors:      a.mirrors.List,
 		StartMirror:  a.mirrors.Start,
 		StopMirror:   a.mirrors.Stop,
-		Limit:        limiting{a}.limit,
+		Limit:        limits.Limit,
 		Traffic:      a.traffic.Traffic,
 		Metrics:      a.exporter.Handler(),
 	}
 }
+
+// nodes are all hosts.
+func (a *Agent) nodes() []api.Node { return a.member.Nodes(a.replica.Snapshot()) }
 
 // keys are those of all hosts.
 type keys struct {
@@ -121,10 +128,7 @@ func hostAt(at netip.AddrPort, port uint16) string {
 func (a *Agent) endpoints(context.Context) ([]api.Endpoint, error) {
 	snap := a.replica.Snapshot()
 	list := view.Endpoints(snap)
-	var published map[string][]ports.Binding
-	if a.driver != nil {
-		published = a.driver.Published()
-	}
+	published := publishedBy(a.driver)
 	for i, e := range list {
 		where, _ := cluster.Get[cluster.Endpoint](snap, e.ID)
 		list[i].Here = where.Host == a.self()

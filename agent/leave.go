@@ -29,7 +29,7 @@ func (a *Agent) leave(ctx context.Context, r api.LeaveRequest) (api.Done, error)
 		return api.Done{}, err
 	}
 	defer close(a.gone)
-	a.announcer.end(ctx)
+	a.announcer.End(ctx)
 	a.member.Leaver.Depart(ctx, a.installed.ID)
 	a.stopWork()
 	<-a.stopped

@@ -22,7 +22,7 @@ func (a *Agent) facts() (f metrics.Facts) {
 	snap := a.replica.Snapshot()
 	f.Nodes, f.Networks, f.Pools = a.hellos.Paths(a.member.Nodes(snap)), view.Networks(snap), view.Pools(snap, a.member.CIDRs()...)
 	f.Endpoints, f.FlowsErr = a.endpoints(ctx)
-	f.BGP, _ = a.announcer.show(ctx) // never an error
+	f.BGP, _ = a.announcer.Show(ctx) // never an error
 	if f.FlowsErr == nil {
 		f.Flows, f.FlowsErr = a.plane.Flows(ctx)
 	}

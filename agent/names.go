@@ -3,34 +3,27 @@ package agent
 import (
 	"context"
 	"log/slog"
-	"time"
 
 	"github.com/grapevine-net/grapevine/api"
-	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/diagnose/watch"
 	"github.com/grapevine-net/grapevine/dns"
-	"github.com/grapevine-net/grapevine/dns/names"
-	"github.com/grapevine-net/grapevine/gossip"
+	"github.com/grapevine-net/grapevine/edge"
 	"github.com/grapevine-net/grapevine/host/nat"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/policy/answers"
 	"github.com/grapevine-net/grapevine/replica"
 	"github.com/grapevine-net/grapevine/service/expose"
+	"github.com/grapevine-net/grapevine/service/expose/here"
 	"github.com/grapevine-net/grapevine/service/inside"
+	"github.com/grapevine-net/grapevine/standing"
 )
-
-// unmetGrace is how long after the agent's start a host that gossip has not met
-// yet counts as alive: the names in its snapshot are of use at once.
-const unmetGrace = 15 * time.Second
 
 // naming is where containers' names lead: to the resolver's answers, and to services.
 type naming struct {
 	host     string // this one's name
-	self     cluster.NodeID
-	started  time.Time
-	gossip   *gossip.Gossip
+	hosts    standing.Hosts
 	replica  *replica.Replica
-	haste    *haste
+	haste    *standing.Haste
 	log      *slog.Logger
 	own      *dns.Host // for the host's own programs; nil: they do not ask
 	conf     string    // where the servers are that they ask else, "": as ever
@@ -42,7 +35,7 @@ type naming struct {
 }
 
 func newNaming(a *Agent) *naming {
-	return &naming{host: a.cfg.Name, self: a.self(), started: a.started, gossip: a.gossip, replica: a.replica, haste: &haste{replica: a.replica, hurry: a.gossip.Hurry}, log: a.log, own: hostNames(a.cfg), conf: resolvConf(a.cfg), reserved: reserved(a.cfg), heed: exposing{a}.heed()}
+	return &naming{host: a.cfg.Name, hosts: standing.Hosts{Self: a.self(), Started: a.started, Gossip: a.gossip}, replica: a.replica, haste: &standing.Haste{Replica: a.replica, Hurry: a.gossip.Hurry}, log: a.log, own: edge.HostNames(a.cfg), conf: edge.ResolvConf(a.cfg), reserved: here.Reserved(a.cfg), heed: here.Heed(a.cfg)}
 }
 
 // open makes the resolver, and returns the rules of iptables that it needs.
@@ -56,33 +49,12 @@ func (n *naming) open(opens dns.Gate) (rules []nat.Rule) {
 	if err != nil {
 		log.Warn("names are answered at the gateway only; while the agent does not run, containers' questions rest", "error", err)
 	}
-	n.resolver = dns.New(dns.Config{Source: n.replica, Hosts: n.standing, Device: gateway.Port, Redirect: err == nil, Gate: opens, Services: n.unserved == "", Spread: n.haste.served, Host: n.own, ResolvConf: n.conf, Log: log})
+	n.resolver = dns.New(dns.Config{Source: n.replica, Hosts: n.hosts.Of, Device: gateway.Port, Redirect: err == nil, Gate: opens, Services: n.unserved == "", Spread: n.haste.Served, Host: n.own, ResolvConf: n.conf, Log: log})
 	n.lead(n.resolver)
 	for _, r := range dns.Rules(gateway.Port, dns.DefaultPort, err != nil) {
 		rules = append(rules, nat.Rule(r))
 	}
 	return rules
-}
-
-// standing is how a host stands, for the names of its containers: gone if it answered
-// earlier, or, once all have had the time to, if it does not.
-func (n *naming) standing(id cluster.NodeID) names.Standing {
-	if id == n.self {
-		return names.Answers
-	}
-	m, known := n.gossip.Member(string(id))
-	return standingOf(m, known, time.Since(n.started) > unmetGrace)
-}
-
-// standingOf is the standing of a member, if it is known; late: all have had the time to answer.
-func standingOf(m gossip.Member, known, late bool) names.Standing {
-	switch met := known && m.Name != ""; {
-	case known && m.State == gossip.Alive && m.Doubtful:
-		return names.Doubtful
-	case known && m.State == gossip.Alive, !met && !late:
-		return names.Answers
-	}
-	return names.Gone
 }
 
 // stats is what status says of the resolver.

@@ -12,12 +12,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/grapevine-net/grapevine/bgp/announce"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/diagnose/probe"
 	"github.com/grapevine-net/grapevine/diagnose/watch"
 	"github.com/grapevine-net/grapevine/dns"
 	"github.com/grapevine-net/grapevine/driver"
+	"github.com/grapevine-net/grapevine/driver/ports"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/host/capability"
 	"github.com/grapevine-net/grapevine/host/installed"
@@ -35,6 +37,7 @@ import (
 	"github.com/grapevine-net/grapevine/pulse"
 	"github.com/grapevine-net/grapevine/reach/follow"
 	"github.com/grapevine-net/grapevine/replica"
+	"github.com/grapevine-net/grapevine/service/expose/here"
 )
 
 // open makes the parts of the agent, from the disk up. After an error, close
@@ -84,7 +87,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	a.naming = newNaming(a)
 	a.announcer = newAnnouncer(a)
 	a.egress = leaving{a}.keeper()
-	a.exposes = exposing{a}.room()
+	a.exposes = newExposes(a)
 	if err := a.openPlane(ctx, datapath, a.naming.open(gate{a})); err != nil {
 		return err
 	}
@@ -92,7 +95,8 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	a.groups = newGroups(a)
 	a.openWatches()
 	if a.cfg.Edge() {
-		return openEdge(a)
+		openEdge(a)
+		return nil
 	}
 	return a.openDriver()
 }
@@ -131,7 +135,7 @@ func (a *Agent) openPlane(ctx context.Context, datapath ovs.Datapath, rules []na
 	a.plane, err = plane.New(plane.Config{
 		Settings: a.cfg, Switch: chosen, Self: a.self(), Underlay: a.underlay, Secure: a.secure, Exchanges: a.ike.State, Cannot: a.cannotEncrypt, Source: a.replica, Reach: a.reached, State: a.db, Log: log,
 		Names:  plane.Names{Ports: []uint16{dns.DefaultPort}, Rules: rules, Hear: a.naming.resolver.Hear},
-		Egress: a.egress, Exposed: a.exposes.Holder, Heeds: exposing{a}.heed().Heeds, Tell: tellBare(a.replica, a.self()), Call: a.gossip.Call,
+		Egress: a.egress, Exposed: a.exposes.Holder, Heeds: here.Heed(a.cfg).Heeds, Tell: tellBare(a.replica, a.self()), Call: a.gossip.Call,
 	})
 	if err != nil {
 		return err
@@ -213,6 +217,22 @@ func awake() time.Duration {
 	var at unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &at) // never fails
 	return time.Duration(at.Nano())
+}
+
+// newAnnouncer makes what tells routers which addresses are here.
+func newAnnouncer(a *Agent) *announce.Announcer {
+	return announce.New(announce.Config{
+		Self: a.self(), Settings: a.cfg, Underlay: a.underlay.Addr, Source: a.replica, Own: ownAddresses,
+		Serves: func(egress string) bool { return a.egress.Serves(egress) }, Log: a.log.With("room", "bgp"),
+	})
+}
+
+// newExposes makes what leads ports of all hosts to containers, by this one.
+func newExposes(a *Agent) *here.Room {
+	return here.New(here.Config{
+		Self: a.self(), Settings: a.cfg, Gateway: gateway.Port, Source: a.replica, Stand: a.naming.hosts.Serving, State: a.db, Docker: a.docker,
+		Published: func() map[string][]ports.Binding { return publishedBy(a.driver) }, Off: a.naming.unserved != "", Log: a.log.With("room", "expose"),
+	})
 }
 
 // node is what this host says of itself.

@@ -4,8 +4,12 @@ import (
 	"context"
 	"time"
 
+	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/driver"
+	"github.com/grapevine-net/grapevine/observe/rulecount"
+	"github.com/grapevine-net/grapevine/overlay"
+	"github.com/grapevine-net/grapevine/policy/counts"
 	"github.com/grapevine-net/grapevine/policy/edit"
 )
 
@@ -22,6 +26,25 @@ func (p policing) desk() edit.Desk {
 			return lacks
 		},
 	}
+}
+
+// counted is where people look at policies with what their rules have counted.
+func (p policing) counted() counts.Desk {
+	a := p.agent
+	return counts.Desk{Config: counts.Config{
+		Self: a.self(), Snapshot: a.replica.Snapshot, Desk: p.desk, Rules: a.ruleCounts,
+		Switch: func(ctx context.Context) (overlay.RuleCounts, error) { return a.plane.Overlay().CountRules(ctx) },
+		Tried:  func(there func(rule, version string) bool) ([]api.RuleCount, error) { return a.audit.Tried(there) },
+	}}
+}
+
+// openCounts makes the desk where is asked what the rules of policies have counted.
+func (p policing) openCounts() {
+	a := p.agent
+	a.ruleCounts = rulecount.New(rulecount.Config{
+		Self: a.self(), Snapshot: a.replica.Snapshot, Alive: a.gossip.Alive, Call: a.gossip.Call,
+		Count: func(ctx context.Context) ([]api.RuleCount, error) { return p.counted().Here(ctx) },
+	})
 }
 
 // past is for questions that are not to wait.

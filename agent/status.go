@@ -51,7 +51,7 @@ func (a *Agent) status(ctx context.Context) (api.Status, error) {
 	s.Foreign = foreign
 	unlinked, notes := problems.Unlinked(ctx, a.driver, a.plane.OwnGone)
 	s.Problems, s.Notes = a.problems(ctx, look{snap, nodes, unlinked}), slices.Concat(notes, edit.Notes(snap), realm.Notes(snap), a.naming.desk(a.alloc).Notes())
-	a.edge.tell(&s)
+	a.edge.Tell(&s)
 	s.Notes = slices.Concat(a.mirrors.Notes(), s.Notes, idle(a.cfg))
 	if p, hung := hung(); hung {
 		s.Problems = append(s.Problems, p)

@@ -16,6 +16,7 @@ import (
 	"github.com/grapevine-net/grapevine/driver/problems"
 	"github.com/grapevine-net/grapevine/leisure"
 	"github.com/grapevine-net/grapevine/membership"
+	services "github.com/grapevine-net/grapevine/service/edit"
 	"github.com/grapevine-net/grapevine/trim"
 )
 
@@ -37,6 +38,9 @@ type look struct {
 	nodes []api.Node
 	gone  problems.Gone
 }
+
+// dockers are tasks that are for Docker, or for containers that run here.
+var dockers = []string{"plugin", "engine", "docker", "forwarding"}
 
 // tasks are all that an agent does, in the order in which status tells their problems: the most
 // serious first.
@@ -122,26 +126,30 @@ func (a *Agent) tasks() []Task {
 		{Name: "realms",
 			Problems: func(_ context.Context, l look) []api.Problem { return realms(a).Problems(l.snap) }},
 		{Name: "names", Run: a.naming.resolver.Run},
-		{Name: "haste", Run: a.naming.haste.run},
+		{Name: "haste", Run: a.naming.haste.Run},
 		{Name: "services", Run: a.naming.services.Run,
 			Problems: func(_ context.Context, l look) []api.Problem {
-				return slices.Concat(a.naming.problems(l.snap), a.naming.desk(a.alloc).Problems(l.snap))
+				return slices.Concat(services.Failing(l.snap, a.naming.services.Failed()), a.naming.desk(a.alloc).Problems(l.snap))
 			}},
 		{Name: "multicast", Run: a.groups.Run,
 			Problems: func(_ context.Context, l look) []api.Problem { return a.groups.Problems(l.snap) }},
 		{Name: "expose", Run: a.exposes.Run,
-			Problems: func(_ context.Context, l look) []api.Problem { return exposing{a}.problems(l.snap) }},
+			Problems: func(_ context.Context, l look) []api.Problem { return a.exposes.Problems(l.snap) }},
 		{Name: "egress",
 			Problems: func(_ context.Context, l look) []api.Problem { return leaving{a}.desk().Problems(l.snap) }},
-		{Name: "bgp", Run: a.announcer.run,
-			Problems: func(context.Context, look) []api.Problem { return a.announcer.problems() }},
+		{Name: "bgp", Run: a.announcer.Run,
+			Problems: func(context.Context, look) []api.Problem { return a.announcer.Problems() }},
 		{Name: "systemd", Run: func(ctx context.Context) error {
 			a.plane.Guard().Wait(ctx)
 			a.ready()
 			return nil
 		}},
 	}
-	return a.edge.tasks(list)
+	if a.edge == nil {
+		return list
+	}
+	list = slices.DeleteFunc(list, func(t Task) bool { return slices.Contains(dockers, t.Name) })
+	return append(list, Task{Name: "edge", Run: a.edge.Run, Doctor: "edge", Problems: func(context.Context, look) []api.Problem { return a.edge.Problems() }, Fine: a.edge.Fine()})
 }
 
 // problems lists what is wrong with all tasks.

@@ -14,11 +14,11 @@ const module = "github.com/grapevine-net/grapevine/"
 // mayImport says for each room which others it knows. A line here is a decision: what a room
 // must not know is in docs/design/architecture.md.
 var mayImport = map[string]string{
-	"agent": "leisure bgp bgp/speaker multicast service service/edit service/expose service/expose/hold service/inside egress/edit egress/hold api api/view api/words clients/edit " +
-		"clients/sandbox cluster config diagnose/doctor diagnose/probe diagnose/watch dns dns/names driver driver/ports driver/problems gossip host/capability host/docker " +
-		"host/installed host/link host/nat host/ovs host/plugin host/resolved host/socket host/store ipam membership membership/identity observe/audit observe/capture " +
-		"observe/frames observe/ipfix observe/rulecount observe/mirror observe/trace observe/trace/lead observe/traffic host/packets observe/metrics overlay/counter overlay/walk " +
-		"overlay/gateway overlay/ike overlay/plane overlay/secure policy/answers policy/edit pulse reach/follow realm replica trim agent/rest agent/sockets driver/standin",
+	"agent": "leisure multicast service service/edit service/expose service/expose/hold service/inside egress/edit egress/hold api api/view clients/edit clients/sandbox cluster config " +
+		"diagnose/doctor diagnose/probe diagnose/watch dns driver driver/ports driver/problems gossip host/capability host/docker host/installed host/link host/nat host/ovs " +
+		"host/plugin host/socket host/store ipam membership membership/identity observe/audit observe/capture observe/ipfix observe/rulecount observe/mirror observe/trace " +
+		"observe/traffic observe/metrics overlay/counter overlay/walk overlay/gateway overlay/ike overlay/plane overlay/secure policy/answers policy/edit pulse reach/follow realm " +
+		"replica trim agent/rest agent/sockets driver/standin bgp/announce diagnose/ping driver/limit edge observe/taps overlay policy/counts service/expose/here standing",
 	"cmd/grapevine":          "agent api api/words config encap host/door host/plugin host/store host/wireguard leisure membership/backup observe/drops observe/frames observe/pcapng policy/sign sshkey ui ui/needs agent/rest cleanup overlay/guard",
 	"agent/rest":             "agent/sockets api api/words config diagnose/doctor driver/standin host/installed host/store membership membership/identity overlay/gateway",
 	"agent/sockets":          "api config driver/standin host/socket",
@@ -26,6 +26,7 @@ var mayImport = map[string]string{
 	"api/view":               "api cluster policy policy/answers policy/k8s policy/learn policy/replay policy/worlds sshkey",
 	"api/words":              "",
 	"bgp":                    "cluster egress",
+	"bgp/announce":           "api bgp bgp/speaker cluster config egress/hold",
 	"bgp/speaker":            "bgp config",
 	"cleanup":                "api/words clients/sandbox config driver/standin host/docker host/installed host/lan host/link host/nat host/ovs host/store membership membership/backup membership/identity overlay/gateway overlay/guard overlay/ike overlay/plane overlay/secure overlay/tunnel service/expose/hold",
 	"clients":                "cluster",
@@ -35,14 +36,17 @@ var mayImport = map[string]string{
 	"config":                 "encap sshkey",
 	"diagnose/doctor":        "api api/words config diagnose/probe dns encap host/docker host/link host/nat host/ovs reach",
 	"diagnose/paths":         "",
+	"diagnose/ping":          "api diagnose/probe encap",
 	"diagnose/probe":         "diagnose/paths host/link overlay/pipeline",
 	"diagnose/watch":         "api api/words clients cluster config diagnose/doctor diagnose/paths diagnose/probe encap gossip host/link host/nat overlay/gateway pulse",
 	"dns":                    "cluster dns/names host/conntrack host/netns host/nft pulse",
 	"dns/names":              "cluster",
 	"driver":                 "cluster driver/ports encap host/docker host/link host/plugin host/store ipam policy/plain pulse replica service/expose",
+	"driver/limit":           "api api/view cluster",
 	"driver/ports":           "",
 	"driver/problems":        "api cluster driver encap host/docker",
 	"driver/standin":         "driver host/plugin host/socket ipam",
+	"edge":                   "api api/words cluster config dns host/resolved overlay/gateway",
 	"egress":                 "cluster policy",
 	"egress/edit":            "api cluster egress egress/hold replica",
 	"egress/hold":            "cluster egress host/lan host/nat replica",
@@ -93,6 +97,7 @@ var mayImport = map[string]string{
 	"observe/metrics":        "api host/door observe/drops overlay/pipeline",
 	"observe/pcapng":         "",
 	"observe/rulecount":      "api cluster observe/ask",
+	"observe/taps":           "cluster host/link host/packets observe/capture observe/frames observe/mirror observe/trace",
 	"observe/trace":          "api api/view cluster encap gossip host/packets observe/frames observe/trace/lead overlay/walk service",
 	"observe/trace/lead":     "api api/view cluster egress service service/expose",
 	"observe/traffic":        "api cluster host/link observe/ask overlay/counter",
@@ -111,6 +116,7 @@ var mayImport = map[string]string{
 	"overlay/walk":           "overlay/pipeline",
 	"policy":                 "",
 	"policy/answers":         "policy",
+	"policy/counts":          "api api/view cluster observe/rulecount overlay policy/edit",
 	"policy/edit":            "api api/view api/words cluster policy policy/answers policy/firewall policy/k8s policy/learn policy/plain policy/sign policy/worlds replica sshkey",
 	"policy/firewall":        "policy policy/plain",
 	"policy/k8s":             "policy",
@@ -121,6 +127,8 @@ var mayImport = map[string]string{
 	"policy/worlds":          "cluster policy policy/firewall policy/k8s policy/plain",
 	"pulse":                  "",
 	"reach":                  "cluster host/link",
+	"service/expose/here":    "api cluster config driver/ports host/docker host/store observe/trace/lead service service/expose service/expose/hold",
+	"standing":               "cluster dns/names gossip replica service",
 	"trim":                   "",
 	"reach/follow":           "api cluster host/docker host/link overlay/gateway overlay/pipeline reach",
 	"realm":                  "api cluster replica",

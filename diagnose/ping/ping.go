@@ -1,4 +1,5 @@
-package agent
+// Package ping answers `grapevine ping`: whether packets go to another host and back, by the underlay and through the tunnel.
+package ping
 
 import (
 	"context"
@@ -10,21 +11,27 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/diagnose/probe"
+	"github.com/grapevine-net/grapevine/encap"
 )
 
-// pingPatience bounds one ping: the call, and what comes back.
-const pingPatience = 8 * time.Second
+// patience bounds one ping: the call, and what comes back.
+const patience = 8 * time.Second
 
-// pinger pings other hosts.
-type pinger struct{ agent *Agent }
+// Desk is where people ask for pings of other hosts.
+type Desk struct {
+	Nodes    func() []api.Node
+	Prober   *probe.Prober
+	InnerMTU func() int // of this host's containers
+	Encap    encap.Kind
+	Lost     func(host string) string // what is lost of what is encrypted on its way to a host
+}
 
-// ping answers GET /v1/ping.
-func (p pinger) ping(ctx context.Context, host string) (api.Ping, error) {
-	a := p.agent
-	ctx, cancel := context.WithTimeout(ctx, pingPatience)
+// Ping answers GET /v1/ping.
+func (d Desk) Ping(ctx context.Context, host string) (api.Ping, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var to api.Node
-	for _, n := range a.member.Nodes(a.replica.Snapshot()) {
+	for _, n := range d.Nodes() {
 		if n.Name == host || n.ID == host || n.VTEP.String() == host || n.Underlay().String() == host {
 			to = n
 		}
@@ -35,20 +42,20 @@ func (p pinger) ping(ctx context.Context, host string) (api.Ping, error) {
 	case to.Self:
 		return api.Ping{}, &api.Error{Status: http.StatusBadRequest, Message: host + " is this host: name another one"}
 	}
-	pong, err := a.prober.Ping(ctx, to.ID, min(a.plane.InnerMTU(), p.innerMTUOf(to)))
+	pong, err := d.Prober.Ping(ctx, to.ID, min(d.InnerMTU(), d.innerMTUOf(to)))
 	out := pinged(to, pong, err)
 	if out.Error == "" {
-		out.Encrypted = a.hellos.Inside.Lost(to.ID)
+		out.Encrypted = d.Lost(to.ID)
 	}
 	return out, nil
 }
 
 // innerMTUOf is the MTU of containers on another host.
-func (p pinger) innerMTUOf(n api.Node) int {
+func (d Desk) innerMTUOf(n api.Node) int {
 	if n.MTU == 0 {
-		return p.agent.plane.InnerMTU()
+		return d.InnerMTU()
 	}
-	return n.MTU - p.agent.cfg.Encapsulation().Overhead(n.VTEP)
+	return n.MTU - d.Encap.Overhead(n.VTEP)
 }
 
 // pinged is pure: what is said of a ping.

@@ -1,9 +1,11 @@
-package agent
+// Package announce tells routers by BGP which addresses are on this host, as they come and go.
+package announce
 
 import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -14,12 +16,31 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/bgp"
 	"github.com/grapevine-net/grapevine/bgp/speaker"
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/egress/hold"
 )
 
-// announcer tells routers by BGP which addresses are here. Without routers it does nothing.
-type announcer struct {
-	agent   *Agent
+// Config of an Announcer.
+type Config struct {
+	Self     cluster.NodeID
+	Settings config.Config
+	Underlay netip.Addr
+	Source   Source
+	Serves   func(egress string) bool     // whether this host holds an egress's address
+	Own      func() ([]netip.Addr, error) // this host's addresses
+	Log      *slog.Logger
+}
+
+// Source is the cluster as the agent knows it. Replica is one.
+type Source interface {
+	Snapshot() *cluster.Snapshot
+	Watch() (changed <-chan struct{})
+}
+
+// Announcer tells routers by BGP which addresses are here. Without routers it does nothing.
+type Announcer struct {
+	cfg     Config
 	speaker *speaker.Speaker
 	plan    atomic.Pointer[plan]
 }
@@ -30,8 +51,9 @@ type plan struct {
 	wrong  []bgp.Wrong
 }
 
-func newAnnouncer(a *Agent) *announcer {
-	return &announcer{agent: a, speaker: speaker.New(speaker.Config{Routers: a.cfg.BGP, ID: routerID(a.underlay.Addr, string(a.self())), Log: a.log.With("room", "bgp")})}
+// New makes one; nothing is told before it runs.
+func New(cfg Config) *Announcer {
+	return &Announcer{cfg: cfg, speaker: speaker.New(speaker.Config{Routers: cfg.Settings.BGP, ID: routerID(cfg.Underlay, string(cfg.Self)), Log: cfg.Log})}
 }
 
 // routerID names this host among those that a router hears: its IPv4 address, or a number made of its ID.
@@ -53,8 +75,8 @@ const (
 	routerless = 20 * time.Second
 )
 
-// routed says whether routers lead here.
-func (b *announcer) routed() (r hold.Routed) {
+// Routed says whether routers lead here.
+func (b *Announcer) Routed() (r hold.Routed) {
 	for _, s := range b.speaker.Sessions() {
 		r.Take = r.Take || s.Up
 		r.Keep = r.Keep || s.Up || time.Since(s.Since) < routerless
@@ -65,9 +87,9 @@ func (b *announcer) routed() (r hold.Routed) {
 	return r
 }
 
-// run tells routers until ctx is done, and then says nothing.
-func (b *announcer) run(ctx context.Context) error {
-	if len(b.agent.cfg.BGP) == 0 {
+// Run tells routers until ctx is done, and then says nothing.
+func (b *Announcer) Run(ctx context.Context) error {
+	if len(b.cfg.Settings.BGP) == 0 {
 		return nil
 	}
 	var all errgroup.Group
@@ -75,7 +97,7 @@ func (b *announcer) run(ctx context.Context) error {
 	all.Go(func() error { return b.speaker.Run(ctx) })
 	all.Go(func() error {
 		for {
-			changed := b.agent.replica.Watch()
+			changed := b.cfg.Source.Watch()
 			b.look()
 			select {
 			case <-ctx.Done():
@@ -94,23 +116,22 @@ func (b *announcer) run(ctx context.Context) error {
 }
 
 // look finds out what is to be told.
-func (b *announcer) look() {
-	a := b.agent
-	own, err := ownAddresses()
+func (b *Announcer) look() {
+	own, err := b.cfg.Own()
 	if err != nil {
-		a.log.Warn("routers are told what they were", "err", err)
+		b.cfg.Log.Warn("routers are told what they were", "err", err)
 		return
 	}
 	var p plan
 	p.routes, p.wrong = bgp.Case{
-		Self: a.self(), Snap: a.replica.Snapshot(), Serves: a.egress.Serves,
-		Networks: a.cfg.BGPNetworks, Addresses: a.cfg.BGPAddresses, Has: func(x netip.Addr) bool { return slices.Contains(own, x) },
+		Self: b.cfg.Self, Snap: b.cfg.Source.Snapshot(), Serves: b.cfg.Serves,
+		Networks: b.cfg.Settings.BGPNetworks, Addresses: b.cfg.Settings.BGPAddresses, Has: func(x netip.Addr) bool { return slices.Contains(own, x) },
 	}.Plan()
 	b.plan.Store(&p)
 	b.speaker.Set(p.routes)
 }
 
-func (b *announcer) now() plan {
+func (b *Announcer) now() plan {
 	if p := b.plan.Load(); p != nil {
 		return *p
 	}
@@ -120,7 +141,8 @@ func (b *announcer) now() plan {
 // down is how long a session may be gone before status names it: an agent that begins has none yet.
 const down = 10 * time.Second
 
-func (b *announcer) problems() (list []api.Problem) {
+// Problems says which routers are not told what they are to be.
+func (b *Announcer) Problems() (list []api.Problem) {
 	for _, s := range b.speaker.Sessions() {
 		switch {
 		case !s.Up && time.Since(s.Since) > down:
@@ -144,8 +166,8 @@ func (b *announcer) problems() (list []api.Problem) {
 	return list
 }
 
-// show answers GET /v1/bgp.
-func (b *announcer) show(context.Context) (api.BGP, error) {
+// Show answers GET /v1/bgp.
+func (b *Announcer) Show(context.Context) (api.BGP, error) {
 	out := api.BGP{Routers: []api.BGPRouter{}, Routes: []api.BGPRoute{}}
 	for _, s := range b.speaker.Sessions() {
 		out.Routers = append(out.Routers, api.BGPRouter{Router: s.Router.String(), AS: s.Router.AS, LocalAS: s.Router.LocalAS, Up: s.Up, Since: s.Since, Error: s.Err, Keeps: keeps(s), Told: s.Told})
@@ -167,8 +189,8 @@ func keeps(s speaker.Session) int {
 // farewell is how long routers may take to hear that this host leaves.
 const farewell = 2 * time.Second
 
-// end tells routers that nothing is here any more.
-func (b *announcer) end(ctx context.Context) {
+// End tells routers that nothing is here any more.
+func (b *Announcer) End(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()
 	b.speaker.End(ctx)

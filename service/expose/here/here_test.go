@@ -1,4 +1,4 @@
-package agent
+package here
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ import (
 // TestReserved: no service gets what hosts hear without a socket that would be in its way, such as DHCP's answers.
 func TestReserved(t *testing.T) {
 	t.Parallel()
-	kept := reserved(config.Config{Port: 7947, VXLANPort: 4789})
+	kept := Reserved(config.Config{Port: 7947, VXLANPort: 4789})
 	for _, port := range []string{"7947/tcp", "7947/udp", "4789/udp", "68/udp", "546/udp"} {
 		if kept[port] == "" {
 			t.Errorf("a service may have port %s of all hosts", port)
@@ -57,7 +57,7 @@ func TestPublishers(t *testing.T) {
 	go func() { _ = srv.Serve(l) }()
 	t.Cleanup(func() { _ = srv.Close() })
 
-	publishers := exposing{&Agent{docker: docker.New("unix://" + socket)}}.publishers()
+	publishers := (&Room{cfg: Config{Docker: docker.New("unix://" + socket)}}).publishers()
 	for _, want := range []string{"a c", "a c", "a b c"} {
 		busy = want != "a b c"
 		list, err := publishers(t.Context())

@@ -1,4 +1,5 @@
-package agent
+// Package limit is what people do about what containers may send and get: they change it, while the containers run.
+package limit
 
 import (
 	"cmp"
@@ -15,11 +16,16 @@ import (
 	"github.com/grapevine-net/grapevine/cluster"
 )
 
-// limiting changes what this host's containers may send and get.
-type limiting struct{ agent *Agent }
+// Desk is where people change what this host's containers may send and get.
+type Desk struct {
+	Self     cluster.NodeID
+	Snapshot func() *cluster.Snapshot
+	// Set changes the limits of an endpoint of this host; nil: it has no containers.
+	Set func(endpoint string, change func(*cluster.Limits)) error
+}
 
-// limit is the verb of that name.
-func (l limiting) limit(_ context.Context, r api.LimitRequest) (api.Done, error) {
+// Limit is the verb of that name.
+func (d Desk) Limit(_ context.Context, r api.LimitRequest) (api.Done, error) {
 	refuse := func(err error) (api.Done, error) {
 		return api.Done{}, api.Errorf(http.StatusBadRequest, "limit %.80s: %v", r.Container, err)
 	}
@@ -27,17 +33,17 @@ func (l limiting) limit(_ context.Context, r api.LimitRequest) (api.Done, error)
 	if err != nil {
 		return refuse(err)
 	}
-	snap := l.agent.replica.Snapshot()
-	list, err := l.endpoints(snap, r)
+	snap := d.Snapshot()
+	list, err := d.endpoints(snap, r)
 	if err != nil {
 		return refuse(err)
 	}
-	if err := limitAll(list, change, l.agent.driver.SetLimits); err != nil {
+	if err := limitAll(list, change, d.Set); err != nil {
 		return api.Done{}, err
 	}
 	var lines []string
 	for _, e := range list {
-		snap := l.agent.replica.Snapshot()
+		snap := d.Snapshot()
 		now, _ := cluster.Get[cluster.Endpoint](snap, e.ID)
 		lines = append(lines, fmt.Sprintf("%s on network %s %s", e.Name, e.Network, limitWords(snap.Limits(now))))
 	}
@@ -116,7 +122,7 @@ func changed(r api.LimitRequest) (func(*cluster.Limits), error) {
 }
 
 // endpoints are those that a request is about, all of this host.
-func (l limiting) endpoints(snap *cluster.Snapshot, r api.LimitRequest) (list []cluster.Endpoint, err error) {
+func (d Desk) endpoints(snap *cluster.Snapshot, r api.LimitRequest) (list []cluster.Endpoint, err error) {
 	all, err := view.EndpointsOf(snap, r.Container)
 	if err != nil {
 		return nil, err
@@ -125,7 +131,7 @@ func (l limiting) endpoints(snap *cluster.Snapshot, r api.LimitRequest) (list []
 		switch {
 		case e.Container != all[0].Container:
 			return nil, fmt.Errorf("several containers are called so, %.12s and %.12s: name one by its ID (`grapevine ps` lists them)", all[0].Container, e.Container)
-		case e.Host != l.agent.self():
+		case e.Host != d.Self:
 			return nil, fmt.Errorf("it is on host %s: run it there, or with -H ssh://root@%s", snap.HostName(e.Host), snap.HostName(e.Host))
 		case len(e.Client) > 0:
 			return nil, errors.New("it is a client, of which nothing is limited")
@@ -136,7 +142,7 @@ func (l limiting) endpoints(snap *cluster.Snapshot, r api.LimitRequest) (list []
 	if len(list) == 0 {
 		return nil, fmt.Errorf("it is not on network %.80s: see `grapevine show %.80s`", r.Network, r.Container)
 	}
-	if l.agent.driver == nil {
+	if d.Set == nil {
 		return nil, errors.New("the agent is starting, or this host has no containers: try again")
 	}
 	return list, nil

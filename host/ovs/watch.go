@@ -87,11 +87,12 @@ func (b *Bridge) watchFlows(ctx context.Context, tell func(Change)) error {
 //
 //	event=DELETED reason=delete table=20 cookie=0x1 ip,nw_dst=10.1.0.2 actions=goto_table:30
 //
-// where a flow that drops has no actions. some is false for the heads of messages.
+// where a flow that drops has no actions. some is false for the heads of messages, and for those by which the switch asks a minute
+// after the last one whether somebody is still there.
 func parseMonitor(line string) (c Change, some bool) {
 	event, flow, _ := strings.Cut(strings.TrimSpace(line), " ")
 	switch event {
-	case "OFPST_FLOW_MONITOR", "":
+	case "OFPST_FLOW_MONITOR", "OFPT_ECHO_REQUEST", "":
 		return c, false
 	case "event=ADDED", "event=MODIFIED":
 		c.What = FlowSet

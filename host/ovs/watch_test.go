@@ -21,7 +21,7 @@ func TestParseMonitor(t *testing.T) {
 			t.Errorf("%q: %+v, want %+v", line, got, want)
 		}
 	}
-	for _, head := range []string{"OFPST_FLOW_MONITOR reply (OF1.4) (xid=0x0):\n", "\n"} {
+	for _, head := range []string{"OFPST_FLOW_MONITOR reply (OF1.4) (xid=0x0):\n", "OFPT_ECHO_REQUEST (OF1.4) (xid=0x0): 0 bytes of payload\n", "\n"} {
 		if c, some := parseMonitor(head); some {
 			t.Errorf("%q: %+v", head, c)
 		}

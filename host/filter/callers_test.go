@@ -136,5 +136,11 @@ func TestCallers(t *testing.T) {
 		if dropped, err := w.filter.Refused(); err != nil || len(dropped) != 2 || dropped[0].Chain != Posing || dropped[1].Chain != Posing {
 			t.Errorf("of who did not come as the host it is told %+v, %v", dropped, err)
 		}
+		if dropped, err := w.filter.RefusedBy(Posing); err != nil || len(dropped) != 2 {
+			t.Errorf("of that chain alone it is told %+v, %v", dropped, err)
+		}
+		if dropped, err := w.filter.RefusedBy(Served); err != nil || len(dropped) != 0 {
+			t.Errorf("of another chain it is told %+v, %v", dropped, err)
+		}
 	})
 }

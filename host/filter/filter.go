@@ -157,8 +157,8 @@ type backend interface {
 	wait(context.Context) error
 	// remove removes the rules. None there is no error.
 	remove() error
-	// refused is what its rules have dropped of which it is told.
-	refused() ([]Refused, error)
+	// refused is what its rules of a chain have dropped of which it is told; "": of all chains.
+	refused(chain string) ([]Refused, error)
 	close()
 }
 
@@ -321,7 +321,14 @@ type Refused = nft.Count
 func (f *Filter) Refused() ([]Refused, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.with.refused()
+	return f.with.refused("")
+}
+
+// RefusedBy are those of one chain.
+func (f *Filter) RefusedBy(chain string) ([]Refused, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.with.refused(chain)
 }
 
 // Remove removes the rules. None there is no error.
@@ -348,6 +355,7 @@ type tables struct {
 	cfg         Config
 	made        time.Time // when they were made anew
 	handles     []uint64  // of the rules as set left them; nil: they are to be made anew
+	generation  uint32    // of the namespace's rules when they were seen to be so; 0: they were not
 	before      []Refused // by rules that were replaced
 }
 
@@ -356,9 +364,9 @@ func toldOf(chain string) bool {
 	return strings.HasPrefix(chain, "encrypted-") || strings.HasPrefix(chain, "ipsec-") || chain == Served || chain == elsewhere || chain == Shadow || chain == ClaimedIn || chain == ClaimedForward || chain == Posing
 }
 
-// counted is what the rules of a table have dropped, of which it is told.
-func (t *tables) counted(name string) (list []Refused, err error) {
-	all, err := t.conn.Counts(table(name, Config{}, t.fib))
+// counted is what the rules of a table have dropped, of which it is told, or those of one chain of it.
+func (t *tables) counted(name, chain string) (list []Refused, err error) {
+	all, err := t.conn.Counts(nft.Table{Name: name, Family: nft.Inet}, chain)
 	for _, c := range all {
 		if toldOf(c.Chain) && c.Packets > 0 {
 			list = append(list, c)
@@ -368,10 +376,11 @@ func (t *tables) counted(name string) (list []Refused, err error) {
 }
 
 // refused is what they have dropped in all: a packet is dropped by either table.
-func (t *tables) refused() ([]Refused, error) {
-	stays, err := t.counted(lasting)
-	mine, errMine := t.counted(ours)
-	return sum(t.before, stays, mine), errors.Join(err, errMine)
+func (t *tables) refused(chain string) ([]Refused, error) {
+	stays, err := t.counted(lasting, chain)
+	mine, errMine := t.counted(ours, chain)
+	before := slices.DeleteFunc(slices.Clone(t.before), func(r Refused) bool { return chain != "" && r.Chain != chain })
+	return sum(before, stays, mine), errors.Join(err, errMine)
 }
 
 // sum adds what rules of one chain and comment have dropped.
@@ -424,7 +433,7 @@ func openTables() (t *tables, err error) {
 func (t *tables) own() {
 	mine := table(ours, t.cfg, t.fib)
 	mine.Owned = true
-	had, _ := t.counted(ours)
+	had, _ := t.counted(ours, "")
 	err := t.owner.Do(mine.Anew())
 	if err == nil {
 		t.before = sum(t.before, had)
@@ -442,7 +451,7 @@ func (t *tables) set(cfg Config) error {
 		t.own()
 	}
 	stays := table(lasting, cfg, t.fib)
-	had, _ := t.counted(lasting)
+	had, _ := t.counted(lasting, "")
 	if err := t.conn.Do(stays.Anew()); err != nil {
 		return fmt.Errorf("make nftables table %s: %w", lasting, err)
 	}
@@ -493,10 +502,17 @@ func (t *tables) whole() (bool, error) {
 	if t.owned && !t.twice {
 		t.own()
 	}
+	now, err := t.conn.Generation()
+	if err != nil {
+		return false, err
+	}
+	if len(t.handles) > 0 && now == t.generation {
+		return true, nil // nobody has changed any rule of the host since
+	}
 	handles, err := t.conn.Handles(nft.Table{Name: lasting, Family: nft.Inet})
 	whole := err == nil && len(handles) > 0 && slices.Equal(handles, t.handles)
-	if !whole {
-		t.handles = nil
+	if t.generation = now; !whole {
+		t.handles, t.generation = nil, 0
 	}
 	return whole, err
 }

@@ -108,7 +108,10 @@ func forged(command string) error {
 	return err
 }
 
-func (l *legacy) refused() (list []Refused, err error) {
+func (l *legacy) refused(chain string) (list []Refused, err error) {
+	if chain != "" && chain != ClaimedIn {
+		return nil, nil
+	}
 	sum := Refused{Chain: ClaimedIn, Comment: "nobody outside has an address of the cluster's, to this host or by it"}
 	for _, command := range l.commands {
 		lines, err := iptables(command, "", "-t", "mangle", "-v", "-S", chainForged)

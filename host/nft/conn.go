@@ -225,7 +225,7 @@ func Empty(t Table) (bool, error) {
 // Handles are the numbers of the rules that a table has, in order: within a table, each
 // rule that is added or replaced gets another one. A table that is not there has none.
 func (c *Conn) Handles(t Table) (handles []uint64, err error) {
-	rules, err := c.rules(t)
+	rules, err := c.rules(t, "")
 	for _, attrs := range rules {
 		if h := attribute(attrs, unix.NFTA_RULE_HANDLE); len(h) == 8 {
 			handles = append(handles, binary.BigEndian.Uint64(h))
@@ -240,9 +240,9 @@ type Count struct {
 	Packets, Bytes uint64
 }
 
-// Counts are those of a table's rules that have a counter, in order. A table that is not there has none.
-func (c *Conn) Counts(t Table) (list []Count, err error) {
-	rules, err := c.rules(t)
+// Counts are those of a table's rules that have a counter, in order, or of one chain's of it ("": all). A table that is not there has none.
+func (c *Conn) Counts(t Table, chain string) (list []Count, err error) {
+	rules, err := c.rules(t, chain)
 	for _, attrs := range rules {
 		counter := counterOf(attribute(attrs, unix.NFTA_RULE_EXPRESSIONS))
 		bytes, packets := attribute(counter, unix.NFTA_COUNTER_BYTES), attribute(counter, unix.NFTA_COUNTER_PACKETS)
@@ -291,11 +291,14 @@ func commentOf(data []byte) string {
 }
 
 // rules are the attributes of a table's rules, in order.
-func (c *Conn) rules(t Table) (list [][]byte, err error) {
+func (c *Conn) rules(t Table, chain string) (list [][]byte, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	body := []byte{t.Family, unix.NFNETLINK_V0, 0, 0}
 	body = append(body, text(unix.NFTA_RULE_TABLE, t.Name).Serialize()...)
+	if chain != "" {
+		body = append(body, text(unix.NFTA_RULE_CHAIN, chain).Serialize()...)
+	}
 	req := message(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, body)
 	for range 5 {
 		list, err = c.dump(req)

@@ -49,8 +49,11 @@ func TestConn(t *testing.T) {
 				t.Errorf("rules %v, %v", h, err)
 			}
 		}
-		if n, err := c.Counts(drops); len(n) != 1 || err != nil || n[0].Comment != "for people" || n[0].Chain != drops.Chains[0].Name || n[0].Packets != 0 {
-			t.Errorf("counts %+v, %v", n, err)
+		for chain, want := range map[string]int{"": 1, drops.Chains[0].Name: 1, "other": 0} {
+			n, err := c.Counts(drops, chain)
+			if len(n) != want || err != nil || want > 0 && (n[0].Comment != "for people" || n[0].Chain != drops.Chains[0].Name || n[0].Packets != 0) {
+				t.Errorf("counts of chain %q: %+v, %v", chain, n, err)
+			}
 		}
 		out, err := exec.Command("nft", "list", "table", "inet", "t").CombinedOutput()
 		if err != nil || !strings.Contains(string(out), `iifname "gv0" counter packets 0 bytes 0 drop comment "for people"`) {

@@ -290,11 +290,20 @@ func (g *Guard) ByIPsec() bool {
 
 // Refused is what rules have dropped so that nothing passes in the clear, with another address than an egress's, by an exposed port, or with an address of the cluster's. It waits for rules that are being set.
 func (g *Guard) Refused() []filter.Refused {
+	return g.refused((*filter.Filter).Refused)
+}
+
+// Posed is that of who has a gateway's address by another program's NAT, alone.
+func (g *Guard) Posed() []filter.Refused {
+	return g.refused(func(f *filter.Filter) ([]filter.Refused, error) { return f.RefusedBy(filter.Posing) })
+}
+
+func (g *Guard) refused(ask func(*filter.Filter) ([]filter.Refused, error)) []filter.Refused {
 	f := g.last().filter
 	if f == nil {
 		return nil
 	}
-	list, err := f.Refused()
+	list, err := ask(f)
 	if err != nil {
 		g.log.Debug("ask what was dropped in the clear", "err", err)
 	}

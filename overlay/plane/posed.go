@@ -12,7 +12,6 @@ import (
 )
 
 const (
-	posing     = "posing" // the chain that drops them
 	posedEvery = 10 * time.Second
 	posedStays = 10 * time.Minute // it is said for as long after the last one
 )
@@ -52,10 +51,8 @@ func (p *posed) problems(now time.Time) []api.Problem {
 func (p *posed) watch(ctx context.Context, g *guard.Guard) {
 	for {
 		count := uint64(0)
-		for _, r := range g.Refused() {
-			if r.Chain == posing {
-				count += r.Packets
-			}
+		for _, r := range g.Posed() {
+			count += r.Packets
 		}
 		p.look(count, time.Now())
 		select {

@@ -43,7 +43,7 @@ func (p *Plane) refused() (flows []api.Flow) {
 			reason = pipeline.DropShadow
 		case "claimed-in", "claimed-forward":
 			reason = pipeline.DropClaimed
-		case posing:
+		case "posing":
 			reason = pipeline.DropPosing
 		}
 		flows = append(flows, api.Flow{

@@ -563,22 +563,30 @@ func (g *Guard) Run(ctx context.Context) error {
 		return ctx.Err()
 	})
 	tasks.Go(func() error {
+		news := link.NewNews(link.LinkChange, link.AddrChange, link.RouteChange, link.RuleChange) // what Set reads of the host
+		defer news.Close()
 		for first := true; ctx.Err() == nil; first = false {
 			changed := g.cfg.Source.Watch()
 			reached := g.cfg.Reach.Watch()
-			if err := g.Set(); err != nil {
+			news.Any(time.Now())
+			err := g.Set()
+			if err != nil {
 				g.log.Warn("what may enter and leave the overlay", "err", err)
 			}
 			if first { // Docker waits for this, and would for ever
 				close(g.begun)
 			}
-			select {
-			case <-ctx.Done():
-			case <-g.poke:
-			case <-reached:
-			case <-changed:
-				sleepOr(ctx, guardPause, g.poke)
-			case <-pulse.After(5 * time.Second): // and when something failed
+			for waits := true; waits; {
+				waits = false
+				select {
+				case <-ctx.Done():
+				case <-g.poke:
+				case <-reached:
+				case <-changed:
+					sleepOr(ctx, guardPause, g.poke)
+				case <-pulse.After(5 * time.Second):
+					waits = err == nil && !news.Any(time.Now())
+				}
 			}
 		}
 		return ctx.Err()

@@ -20,13 +20,29 @@ import (
 // look reads what the host does with t in the namespace of the calling thread, and judges it. ours is the name of the
 // program at the NIC that is not looked at.
 func look(t Traffic, ours string) error {
+	if err := unheard(t, ours); err != nil {
+		return err
+	}
+	return new(fine).heard(t)
+}
+
+// fine is of which rules it is known that nothing of some traffic would be missed. The kernel has a number that is another one after
+// each change of any rule: to read all of them is most of what a look takes. A reason against is looked for anew: a table goes with
+// the program that owns it, and the number stays.
+type fine struct {
+	is         bool
+	generation uint32
+	traffic    Traffic
+}
+
+// heard is of what the kernel tells of.
+func (f *fine) heard(t Traffic) error {
 	nic, err := netlink.LinkByName(t.Device)
 	if err != nil {
 		return fmt.Errorf("interface %s: %w", t.Device, err)
 	}
 	t.Stacked = Stacked(nic)
 	for _, against := range []func() error{
-		func() error { return unheard(t, ours) },
 		func() error { return filtered(t) },
 		func() error { return atRoutes(t, nic) },
 		func() error { return byDefault() },
@@ -40,6 +56,12 @@ func look(t Traffic, ours string) error {
 		return err
 	}
 	defer conn.Close()
+	if f.is && f.traffic.equal(t) {
+		if now, err := conn.Generation(); err == nil && now == f.generation {
+			return nil
+		}
+	}
+	f.is = false
 	rules, err := conn.Ruleset(unix.NFPROTO_IPV4, nft.Inet, familyNetdev)
 	if err != nil {
 		return fmt.Errorf("read the rules of nftables: %w", err)
@@ -47,7 +69,11 @@ func look(t Traffic, ours string) error {
 	if err := listed(conn, rules); err != nil {
 		return err
 	}
-	return Judge(rules, t)
+	if err := Judge(rules, t); err != nil {
+		return err
+	}
+	*f = fine{true, rules.Generation, t}
+	return nil
 }
 
 // Stacked reports whether an interface stands on others, such as a bond or a VLAN does: what arrives there may have got a mark

@@ -37,6 +37,7 @@ type Watch struct {
 	last    error
 	traffic Traffic
 	ports   Ports // that last was judged by
+	fine    fine
 
 	about atomic.Pointer[about] // who hears of changes does not wait for mu, which is held while rules are read
 }
@@ -146,7 +147,11 @@ func (w *Watch) Judge(t Traffic) error {
 	w.about.Store(&now)
 	heard = w.heard.Load() // what changes from here on is heard of
 	began := time.Now()
-	seen, err := w.unheard(now), look(t, w.ours)
+	err := unheard(t, w.ours)
+	seen := said(err) + w.ofBridge(now)
+	if err == nil {
+		err = w.fine.heard(t)
+	}
 	w.ports = Ports{}
 	if nic != nil {
 		now.bridge = &bridge{closed: true}
@@ -265,11 +270,14 @@ func (w *Watch) hearOfNeighbour(c link.Change) {
 
 // unheard is what the kernel tells no news of.
 func (w *Watch) unheard(a about) string {
-	text := said(unheard(a.traffic, w.ours))
-	if a.bridge != nil {
-		text += said(atBridge(a.traffic))
+	return said(unheard(a.traffic, w.ours)) + w.ofBridge(a)
+}
+
+func (w *Watch) ofBridge(a about) string {
+	if a.bridge == nil {
+		return ""
 	}
-	return text
+	return said(atBridge(a.traffic))
 }
 
 // glance looks at what the kernel tells no news of.

@@ -72,7 +72,7 @@ var mayImport = map[string]string{
 	"host/packets":           "host/link host/netns",
 	"host/plugin":            "leisure",
 	"host/portreserve":       "",
-	"host/proxy":             "",
+	"host/proxy":             "pulse",
 	"host/resolved":          "",
 	"host/socket":            "pulse",
 	"host/socket/sockettest": "",

@@ -21,7 +21,7 @@ type Engine struct {
 
 const (
 	// lookAtDocker is how often Docker is asked for a sign of life: it hangs without a word.
-	lookAtDocker = 2 * time.Second
+	lookAtDocker = 3 * time.Second
 	// dockerSilence is how long it may be silent, as while it is started anew.
 	dockerSilence = 5 * time.Second
 )

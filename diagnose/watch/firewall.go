@@ -57,14 +57,20 @@ func (w *Firewall) Run(ctx context.Context) error {
 	failures := 0        // one after the other
 	var generations nat.Generations
 	defer generations.Close()
+	legacy := []*link.Held{link.NewHeld("/proc/net/ip_tables_names"), link.NewHeld("/proc/net/ip6_tables_names")}
+	for _, f := range legacy {
+		defer f.Close()
+	}
+	var nft program
+	var about subjects
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-pulse.After(firewallTick):
 		}
-		now := firewallPrint(&generations) + w.subjects() + fmt.Sprint(" ", doctor.HasNFT())
 		begin := time.Now()
+		now := firewallPrint(legacy, &generations) + about.of(w) + fmt.Sprint(" ", nft.there(begin))
 		if now == seen {
 			w.still(begin)
 			continue
@@ -85,20 +91,46 @@ func (w *Firewall) Run(ctx context.Context) error {
 	}
 }
 
-// subjects changes with what the rules are judged for.
-func (w *Firewall) subjects() string {
-	hosts := 0
-	for range cluster.All[cluster.Node](w.Snapshot()) {
-		hosts++
+// subjects are what the rules are judged for.
+type subjects struct {
+	text string // "": not known yet
+	rev  uint64
+}
+
+// of is a text that changes with them.
+func (s *subjects) of(w *Firewall) string {
+	snap := w.Snapshot()
+	if s.text == "" || s.rev != snap.Rev() {
+		hosts := 0
+		for range cluster.All[cluster.Node](snap) {
+			hosts++
+		}
+		s.text, s.rev = fmt.Sprint(" ", w.hasIPv6(), hosts, w.letsClientsIn()), snap.Rev()
 	}
-	return fmt.Sprint(" ", w.hasIPv6(), hosts, w.letsClientsIn())
+	return s.text
+}
+
+// programEvery is how often it is looked for the program that reads rules of nftables, once it was found.
+const programEvery = 30 * time.Second
+
+// program is that one.
+type program struct {
+	is     bool
+	looked time.Time
+}
+
+func (p *program) there(now time.Time) bool {
+	if !p.is || now.Sub(p.looked) >= programEvery {
+		p.is, p.looked = doctor.HasNFT(), now
+	}
+	return p.is
 }
 
 // firewallPrint changes with any change of the rules that the kernel tells; "" and the time
 // where it does not, as with legacy tables.
-func firewallPrint(generations *nat.Generations) string {
-	for _, file := range []string{"/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"} {
-		if text, _ := link.ReadAgain(file); len(bytes.TrimSpace(text)) > 0 { // absent: no such tables
+func firewallPrint(legacy []*link.Held, generations *nat.Generations) string {
+	for _, file := range legacy {
+		if text, _ := file.Read(); len(bytes.TrimSpace(text)) > 0 { // absent: no such tables
 			return time.Now().String()
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -123,24 +124,37 @@ func listed(conn *nft.Conn, rules *nft.Ruleset) error {
 // looked at elsewhere, or does nothing to these packets, but for SELinux and Smack. So it matters whether there is any module
 // that is not Linux's own.
 func withoutList() error {
-	systems, err := link.ReadAgain("/proc/filesystems")
-	if err != nil {
-		return fmt.Errorf("look for SELinux and Smack: %w", err)
-	}
-	if err := labels(systems); err != nil {
+	if err := labelled(); err != nil {
 		return err
 	}
-	modules, err := link.ReadAgain("/proc/modules")
-	if errors.Is(err, fs.ErrNotExist) {
-		if _, err := os.Stat("/proc/sys/kernel/modprobe"); errors.Is(err, fs.ErrNotExist) {
-			return nil // it can load none
-		}
+	if unloadable() {
+		return nil
 	}
+	modules, err := link.ReadAgain("/proc/modules")
 	if err != nil {
 		return fmt.Errorf("look at the kernel's modules, as it does not list its hooks of netfilter (CONFIG_NETFILTER_NETLINK_HOOK): %w", err)
 	}
 	return foreign(modules)
 }
+
+// labelled is of SELinux and Smack, which a kernel has from its boot on or never.
+var labelled = sync.OnceValue(func() error {
+	systems, err := link.ReadAgain("/proc/filesystems")
+	if err != nil {
+		return fmt.Errorf("look for SELinux and Smack: %w", err)
+	}
+	return labels(systems)
+})
+
+// unloadable reports whether this kernel can load no modules at all.
+var unloadable = sync.OnceValue(func() bool {
+	for _, file := range []string{"/proc/modules", "/proc/sys/kernel/modprobe"} {
+		if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+			return false
+		}
+	}
+	return true
+})
 
 // labels says that packets are asked for the labels of a security module (/proc/filesystems).
 func labels(systems []byte) error {

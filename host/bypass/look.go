@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"net"
-	"os"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -157,17 +154,20 @@ func balanced() error {
 
 // begin is the beginning of a file of the namespace's; nothing if it is not there.
 func begin(name string) ([]byte, error) {
-	f, err := os.Open("/proc/thread-self/net/" + name)
-	if errors.Is(err, fs.ErrNotExist) {
+	fd, err := unix.Open("/proc/thread-self/net/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0) // as link.ReadAgain does
+	if errors.Is(err, unix.ENOENT) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look at this host's network: %w", err)
 	}
-	defer f.Close()
+	defer unix.Close(fd)
 	buf := make([]byte, 4096)
-	n, err := f.Read(buf)
-	if err != nil && !errors.Is(err, io.EOF) {
+	n, err := unix.Read(fd, buf)
+	for errors.Is(err, unix.EINTR) {
+		n, err = unix.Read(fd, buf)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("look at this host's network: %w", err)
 	}
 	return buf[:n], nil

@@ -1,8 +1,10 @@
 package link
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,6 +32,72 @@ func ReadAgain(path string) ([]byte, error) {
 		default:
 			b = b[:len(b)+n]
 		}
+	}
+}
+
+// Held is a file of /proc that is read again and again, and stays open: to open it takes most of the time that reading it takes. It is
+// of the namespace in which it was read first. What cannot be read is opened anew, as what is of an interface that has gone and come again.
+type Held struct {
+	path string
+	mu   sync.Mutex
+	fd   int
+	open bool
+	room [512]byte // more is read by ReadAgain
+}
+
+// NewHeld opens nothing yet. The caller closes it.
+func NewHeld(path string) *Held { return &Held{path: path} }
+
+// Read is what the file has now.
+func (h *Held) Read() ([]byte, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.open {
+		if b, err := h.read(); err == nil {
+			return b, nil
+		}
+		h.close()
+	}
+	fd, err := unix.Open(h.path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: h.path, Err: err}
+	}
+	h.fd, h.open = fd, true
+	b, err := h.read()
+	if err != nil {
+		h.close()
+	}
+	return b, err
+}
+
+func (h *Held) read() ([]byte, error) {
+	for at := 0; ; {
+		n, err := unix.Pread(h.fd, h.room[at:], int64(at))
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return nil, &fs.PathError{Op: "read", Path: h.path, Err: err}
+		case n == 0:
+			return bytes.Clone(h.room[:at]), nil
+		default:
+			if at += n; at == len(h.room) {
+				return ReadAgain(h.path)
+			}
+		}
+	}
+}
+
+// Close closes the file. It may be read again.
+func (h *Held) Close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.close()
+}
+
+func (h *Held) close() {
+	if h.open {
+		_ = unix.Close(h.fd)
+		h.open = false
 	}
 }
 

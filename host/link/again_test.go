@@ -37,6 +37,60 @@ func TestReadAgain(t *testing.T) {
 	}
 }
 
+// TestHeld: a file is as it is now, whatever becomes of the interface that it is of.
+func TestHeld(t *testing.T) {
+	runtime.LockOSThread() // and for good: the thread ends with this goroutine, and its namespace with it
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatalf("a network namespace: %v", err)
+	}
+	path := "/proc/sys/net/ipv4/conf/held0/arp_ignore"
+	h := NewHeld(path)
+	defer h.Close()
+	is := func(want string) {
+		t.Helper()
+		for range 2 {
+			got, err := h.Read()
+			if want == "" && !errors.Is(err, fs.ErrNotExist) || want != "" && (err != nil || string(got) != want) {
+				t.Errorf("%q, %v, want %q", got, err, want)
+			}
+		}
+	}
+	set := func(to string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(to), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	is("")
+	for range 2 {
+		pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "held0"}, PeerName: "held1"}
+		if err := netlink.LinkAdd(pair); err != nil {
+			t.Fatal(err)
+		}
+		is("0\n")
+		set("1")
+		is("1\n")
+		if err := netlink.LinkDel(pair); err != nil {
+			t.Fatal(err)
+		}
+		is("")
+	}
+	big := filepath.Join(t.TempDir(), "file")
+	for _, size := range []int{0, 511, 512, 513, 100_000} {
+		want := bytes.Repeat([]byte{'x'}, size)
+		if err := os.WriteFile(big, want, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		b := NewHeld(big)
+		for range 2 {
+			if got, err := b.Read(); err != nil || !bytes.Equal(got, want) {
+				t.Errorf("of %d bytes %d are read: %v", size, len(got), err)
+			}
+		}
+		b.Close()
+	}
+}
+
 // TestNews: it is worth looking first of all, after each change, after more changes than the kernel keeps, and now and then.
 func TestNews(t *testing.T) {
 	runtime.LockOSThread() // and for good: the thread ends with this goroutine, and its namespace with it

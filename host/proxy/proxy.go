@@ -23,6 +23,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/grapevine-net/grapevine/pulse"
 )
 
 // Sockets are what holds the ports: *hold.Sockets.
@@ -252,7 +254,7 @@ func (s *Server) Run(ctx context.Context) error {
 	events := make([]unix.EpollEvent, 64)
 	looked := time.Now()
 	for ctx.Err() == nil {
-		n, err := unix.EpollWait(s.epoll, events, int(pause.Milliseconds()))
+		n, err := unix.EpollWait(s.epoll, events, int(pulse.Wait(pause).Milliseconds())+1)
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("wait for clients of published ports: %w", err)
 		}
@@ -266,7 +268,7 @@ func (s *Server) Run(ctx context.Context) error {
 				s.receive(p)
 			}
 		}
-		if time.Since(looked) >= pause {
+		if time.Since(looked) >= pause-pulse.Long/2 { // at the moment that is nearest to it
 			s.retry()
 			s.clients.expire(time.Now())
 			looked = time.Now()

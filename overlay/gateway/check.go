@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -62,6 +63,26 @@ func (g *Gateway) WrongSwitches(cfg Config) []string {
 	return g.wrongSysctls(want.hasV6())
 }
 
+// helds are the files of the switches, as they are looked at again and again.
+type helds struct {
+	mu  sync.Mutex
+	all map[string]*link.Held
+}
+
+func (h *helds) of(path string) *link.Held {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.all == nil {
+		h.all = map[string]*link.Held{}
+	}
+	f := h.all[path]
+	if f == nil {
+		f = link.NewHeld("/proc/sys/net/" + path)
+		h.all[path] = f
+	}
+	return f
+}
+
 func several[T any](format string, list []T) []string {
 	if len(list) == 0 {
 		return nil
@@ -98,7 +119,7 @@ func (g *Gateway) wrongSysctls(v6 bool) (list []string) {
 		all = append(all, forwarding6)
 	}
 	for _, s := range all {
-		have, err := link.ReadAgain("/proc/sys/net/" + s.path)
+		have, err := g.held.of(s.path).Read()
 		if text := string(bytes.TrimSpace(have)); err == nil && text != s.value {
 			list = append(list, fmt.Sprintf("net.%s is %s instead of %s", strings.ReplaceAll(s.path, "/", "."), text, s.value))
 		}

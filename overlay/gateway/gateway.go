@@ -37,7 +37,8 @@ type Gateway struct {
 	// Edge says that nobody but this host itself sends by gv0: forwarding stays as it is.
 	Edge bool
 
-	mac net.HardwareAddr
+	mac  net.HardwareAddr
+	held helds
 }
 
 // New returns the gateway of the host whose node ID is node. The MAC address is made

@@ -243,8 +243,13 @@ func (g *Gossip) Forget(id string) { g.roster.forget(id) }
 
 // Try finds out in two seconds whether both streams and packets go to a host that is alive and
 // come back. memberlist is content with either, and an agent needs both. Of a host of an older
-// version it says that they do.
-func (g *Gossip) Try(ctx context.Context, node string) Trial { return g.trier.try(ctx, node) }
+// version it says that they do. With packets it is content if those do, and else takes half a second more.
+func (g *Gossip) Try(ctx context.Context, node string, packets bool) Trial {
+	return g.trier.try(ctx, node, packets)
+}
+
+// Tried is when a host last had this one answer a Try of streams: it was opened from there, and the answer's from here. Zero: never.
+func (g *Gossip) Tried(node string) time.Time { return g.roster.tried(node) }
 
 // Present asks where a host was last, and at other addresses, whether it is there, and reports
 // whether it proves that before ctx ends. It blocks for two seconds if there is no answer.

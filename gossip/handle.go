@@ -154,6 +154,8 @@ func (s *server) serve(ctx context.Context, e envelope, r request) {
 	}
 	if err := s.post.sendReliable(ctx, from, s.post.sealAs(version, kindResponse, reply.encode())); err != nil {
 		s.log.Debug("respond", "host", from.Name, "method", r.method, "err", err)
+	} else if r.method == methodProve {
+		s.roster.triedBy(from.Name)
 	}
 }
 

@@ -47,6 +47,7 @@ type peer struct {
 	retry   backoff
 	sync    backoff
 	pulling bool
+	tried   time.Time // when it had this host answer its last Try of streams
 }
 
 func (p *peer) reachable() bool { return p != nil && p.State == Alive && !p.foreign }
@@ -152,6 +153,25 @@ func (r *roster) answering() []string {
 	shuffle(ids)
 	r.watch.last(ids)
 	return ids
+}
+
+// triedBy notes that a peer has had this host answer a Try of streams.
+func (r *roster) triedBy(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.peers[id]; p != nil {
+		p.tried = time.Now()
+	}
+}
+
+// tried is Gossip.Tried.
+func (r *roster) tried(id string) (at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.peers[id]; p != nil {
+		at = p.tried
+	}
+	return at
 }
 
 // forget is Gossip.Forget.

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	tryPatience = 2 * time.Second
+	tryPatience = 1800 * time.Millisecond
 	tryDial     = 300 * time.Millisecond // for an answer, before it is looked whether a stream can be opened
 	tryPings    = 4                      // packets, each after the one before has not been answered
 )
@@ -35,7 +35,10 @@ type trier struct {
 }
 
 // try is Gossip.Try.
-func (r *trier) try(ctx context.Context, node string) Trial {
+func (r *trier) try(ctx context.Context, node string, packets bool) Trial {
+	if to, err := r.roster.find(node); packets && err == nil && (!r.roster.speaksSince(node, protoEpochs) || r.ping(to) == nil) {
+		return Trial{}
+	}
 	ctx, cancel := context.WithTimeout(ctx, tryPatience)
 	defer cancel()
 	to, err := r.roster.find(node)
@@ -97,7 +100,7 @@ func (r *trier) dial(to *memberlist.Node) error {
 
 func (r *trier) packets(ctx context.Context, to *memberlist.Node) error {
 	for range tryPings {
-		if _, err := r.post.ml.Ping(to.Name, &net.UDPAddr{IP: to.Addr, Port: int(to.Port)}); err == nil {
+		if r.ping(to) == nil {
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -105,4 +108,10 @@ func (r *trier) packets(ctx context.Context, to *memberlist.Node) error {
 		}
 	}
 	return errNoPacket
+}
+
+// ping waits for an answer for half of what is between two of memberlist's probes.
+func (r *trier) ping(to *memberlist.Node) error {
+	_, err := r.post.ml.Ping(to.Name, &net.UDPAddr{IP: to.Addr, Port: int(to.Port)})
+	return err
 }

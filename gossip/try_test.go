@@ -19,11 +19,24 @@ func TestTry(t *testing.T) {
 		check := func(when string, from, to *host, w want) {
 			t.Helper()
 			begun := time.Now()
-			got := from.Try(context.Background(), to.id)
+			before := to.Tried(from.id)
+			got := from.Try(context.Background(), to.id, false)
+			took, noted := time.Since(begun), to.Tried(from.id)
+			if noted.After(before) != w.call {
+				t.Errorf("%s: %s tries %s, which notes it: %t", when, from.id, to.id, noted.After(before))
+			}
+			time.Sleep(time.Millisecond)
+			quick := from.Try(context.Background(), to.id, true)
+			if pass := (want{quick.Call == nil, quick.Dial == nil, quick.Packet == nil}); w.packet && pass != (want{true, true, true}) || !w.packet && pass != w {
+				t.Errorf("%s: %s tries %s by packets: %+v, want %+v of both", when, from.id, to.id, quick, w)
+			}
+			if w.packet && to.Tried(from.id) != noted {
+				t.Errorf("%s: %s opens streams to %s, though packets pass", when, from.id, to.id)
+			}
 			if (want{got.Call == nil, got.Dial == nil, got.Packet == nil}) != w {
 				t.Errorf("%s: %s tries %s: %+v, want %+v", when, from.id, to.id, got, w)
 			}
-			if took := time.Since(begun); took > tryPatience+500*time.Millisecond {
+			if took > tryPatience+500*time.Millisecond {
 				t.Errorf("%s: it took %v", when, took)
 			}
 		}
@@ -50,7 +63,7 @@ func TestTry(t *testing.T) {
 
 		b.stop()
 		within(t, time.Minute, "b is dead", func() bool { return len(a.Alive()) == 1 })
-		if got := a.Try(context.Background(), b.id); !errors.Is(got.Call, ErrUnreachable) || !errors.Is(got.Packet, ErrUnreachable) {
+		if got := a.Try(context.Background(), b.id, false); !errors.Is(got.Call, ErrUnreachable) || !errors.Is(got.Packet, ErrUnreachable) {
 			t.Errorf("a dead host: %+v", got)
 		}
 	})

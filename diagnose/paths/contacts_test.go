@@ -10,6 +10,11 @@ import (
 // contactRun has a host try others, which answer as answer says, each try taking two seconds if
 // something fails, and returns what is said after that time.
 func contactRun(c *Contacts, hosts []string, from, to time.Duration, answer func(host string, at time.Duration) Tried) (said []Contact) {
+	return contactRunTried(c, hosts, from, to, answer, func(string, time.Duration) (time.Duration, bool) { return 0, false })
+}
+
+// contactRunTried is contactRun of a host that others try, too: tried is when one last did before a time.
+func contactRunTried(c *Contacts, hosts []string, from, to time.Duration, answer func(host string, at time.Duration) Tried, tried func(host string, at time.Duration) (time.Duration, bool)) (said []Contact) {
 	epoch := time.Unix(1_700_000_000, 0)
 	ends := map[string]time.Duration{}
 	results := map[string]Tried{}
@@ -22,8 +27,17 @@ func contactRun(c *Contacts, hosts []string, from, to time.Duration, answer func
 			}
 		}
 		c.Set(hosts)
-		for _, id := range c.Due(now) {
+		for _, id := range hosts {
+			if last, is := tried(id, at); is {
+				c.Shown(id, epoch.Add(last))
+			}
+		}
+		for _, due := range c.Due(now) {
+			id := due.Host
 			results[id], ends[id] = answer(id, at), at
+			if due.Packets && results[id].Packet == nil {
+				results[id] = Tried{}
+			}
 			if t := results[id]; t.Call != nil || t.Packet != nil {
 				ends[id] = at + 2*time.Second
 			}
@@ -127,9 +141,9 @@ func TestContactsOfAHostThatSlept(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	c.Set([]string{"b"})
 	for range 5 {
-		for _, id := range c.Due(now) {
+		for _, due := range c.Due(now) {
 			now = now.Add(time.Minute)
-			c.Note(id, Tried{Packet: errors.New("no")}, now)
+			c.Note(due.Host, Tried{Packet: errors.New("no")}, now)
 		}
 		now = now.Add(allEvery)
 	}
@@ -180,7 +194,81 @@ func TestContactsOfAThousand(t *testing.T) {
 	}
 	tries := 0
 	contactRun(NewContacts(), hosts, 0, 10*time.Second, func(string, time.Duration) Tried { tries++; return Tried{} })
-	if tries < 100 || tries > 170 {
+	if tries < 100 || tries > 180 {
 		t.Errorf("%d tries in ten seconds", tries)
+	}
+}
+
+// TestContactsTried: who is tried by another host tries packets alone, and tries streams, too, as soon as that one does not come any
+// more: what does not pass is said within ten seconds by either.
+func TestContactsTried(t *testing.T) {
+	no := errors.New("no")
+	for _, bad := range []Tried{{}, {Call: no}, {Call: no, Dial: no}, {Packet: no}} {
+		for phase := time.Duration(0); phase < allEvery; phase += 250 * time.Millisecond {
+			const begin = 20 * time.Second
+			said, took := false, time.Duration(0)
+			for ; !said && took <= 10*time.Second; took += 500 * time.Millisecond {
+				said = len(contactRunTried(NewContacts(), []string{"a", "b"}, 0, begin+took, func(host string, at time.Duration) Tried {
+					if at >= begin && host == "a" {
+						return bad
+					}
+					return Tried{}
+				}, func(host string, at time.Duration) (time.Duration, bool) {
+					if bad.Call != nil {
+						at = min(at, begin)
+					}
+					return (at-phase)/allEvery*allEvery + phase, at >= phase
+				})) > 0
+			}
+			if want := bad.Call != nil || bad.Packet != nil; said != want {
+				t.Errorf("%+v, tried %v after a multiple of %v: said within ten seconds: %t", bad, phase, allEvery, said)
+			}
+		}
+	}
+	c, full, packets := NewContacts(), 0, 0
+	c.Set([]string{"a"})
+	for at := time.Unix(1_700_000_000, 0); full+packets < 20; at = at.Add(time.Second) {
+		c.Shown("a", at.Truncate(allEvery))
+		for _, due := range c.Due(at) {
+			if due.Packets {
+				packets++
+			} else {
+				full++
+			}
+			c.Note(due.Host, Tried{}, at)
+		}
+	}
+	if full > 0 {
+		t.Errorf("it tries streams %d times of %d, though it is tried", full, full+packets)
+	}
+}
+
+// TestContactsOfTwo: of two hosts that begin at any time one comes to try streams, and the other one does not.
+func TestContactsOfTwo(t *testing.T) {
+	for phase := time.Duration(0); phase < time.Second; phase += 100 * time.Millisecond {
+		a, b := NewContacts(), NewContacts()
+		var shownA, shownB time.Time // by the other one
+		var full [2]int
+		began := time.Unix(1_700_000_000, 0)
+		look := func(i int, c *Contacts, now time.Time, shown time.Time, shows *time.Time) {
+			c.Set([]string{"other"})
+			c.Shown("other", shown)
+			for _, due := range c.Due(now) {
+				if !due.Packets {
+					*shows = now
+					if now.Sub(began) > 30*time.Second {
+						full[i]++
+					}
+				}
+				c.Note(due.Host, Tried{}, now)
+			}
+		}
+		for at := began; at.Sub(began) < 330*time.Second; at = at.Add(time.Second) {
+			look(0, a, at, shownA, &shownB)
+			look(1, b, at.Add(phase), shownB, &shownA)
+		}
+		if most, least := max(full[0], full[1]), min(full[0], full[1]); least > 0 || most < 99 || most > 100 {
+			t.Errorf("one looks %v behind the other: they try streams %v times in 300 s", phase, full)
+		}
 	}
 }

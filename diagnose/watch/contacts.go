@@ -50,13 +50,17 @@ func (c *Contacts) Run(ctx context.Context) error {
 			}
 		case now := <-tick:
 			tick = pulse.After(contactTick)
-			table.Set(c.Gossip.Alive())
-			for _, id := range table.Due(now) {
+			alive := c.Gossip.Alive()
+			table.Set(alive)
+			for _, id := range alive {
+				table.Shown(id, c.Gossip.Tried(id))
+			}
+			for _, due := range table.Due(now) {
 				tries.Go(func() {
-					t := c.Gossip.Try(ctx, id)
-					m, _ := c.Gossip.Member(id)
+					t := c.Gossip.Try(ctx, due.Host, due.Packets)
+					m, _ := c.Gossip.Member(due.Host)
 					select {
-					case results <- result{id, paths.Tried{Call: t.Call, Dial: t.Dial, Packet: t.Packet, Doubtful: m.Doubtful}}:
+					case results <- result{due.Host, paths.Tried{Call: t.Call, Dial: t.Dial, Packet: t.Packet, Doubtful: m.Doubtful}}:
 					case <-ctx.Done():
 					}
 				})

@@ -23,7 +23,8 @@ import (
 type Gossip interface {
 	Alive() []string
 	Member(id string) (gossip.Member, bool)
-	Try(ctx context.Context, id string) gossip.Trial
+	Try(ctx context.Context, id string, packets bool) gossip.Trial
+	Tried(id string) time.Time
 	ListKeys() [][]byte
 }
 

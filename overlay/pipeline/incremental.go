@@ -143,8 +143,7 @@ func rejoin(was string, less, plus []Flow) (string, bool) {
 
 // empty reports whether there are none.
 func (in objects) empty() bool {
-	return len(in.Groups)+len(in.VTEPs)+len(in.Subnets)+len(in.Routes)+len(in.Ports)+len(in.Neighbours)+
-		len(in.Policy.Guards)+len(in.Policy.Rules)+len(in.Policy.Openings)+len(in.Policy.Crowds)+len(in.members) == 0
+	return !slices.ContainsFunc(kinds, func(k kind) bool { return k.count(&in) > 0 })
 }
 
 // lowest is the flow that comes first in two lists, of which one may be empty.
@@ -170,33 +169,28 @@ func asking(list *[]Flow, f Flow) (taken []Flow) {
 func differing(a, b objects) (gone, come objects, ok bool) {
 	gone, come = a, b
 	for _, in := range []*objects{&gone, &come} {
-		in.VTEPs, in.Subnets, in.Routes, in.Ports, in.Neighbours = nil, nil, nil, nil, nil
-		in.Groups, in.Generation = nil, 0
-		in.Policy, in.members = Policy{}, nil
+		for _, k := range kinds {
+			k.clear(in)
+		}
+		in.Generation, in.Policy.Classes = 0, nil // classes are their members
 	}
 	if !reflect.DeepEqual(gone, come) || a.hints() != b.hints() { // who begins no more has flows of his own for what is handed over
 		return a, b, false
 	}
 	gone.Generation, come.Generation = a.Generation, b.Generation
-	gone.VTEPs, come.VTEPs = unlike(a.VTEPs, b.VTEPs, func(v VTEP) netip.Addr { return v.Addr }, VTEP.equal)
-	gone.Subnets, come.Subnets = unlike(a.Subnets, b.Subnets, itself, same)
-	gone.Ports, come.Ports = unlike(a.Ports, b.Ports, func(p Port) string { return p.Endpoint }, Port.equal)
-	// Where a VTEP has another index, or is known only now, what is behind it changes.
-	moved := map[netip.Addr]bool{}
-	before, after := indexes(gone), indexes(come)
-	for _, v := range slices.Concat(gone.VTEPs, come.VTEPs) {
-		moved[v.Addr] = before[v.Addr] != after[v.Addr]
+	moved := moved{}
+	for i, k := range kinds {
+		k.differ(&a, &b, &gone, &come, moved)
+		if i > 0 {
+			continue
+		}
+		before, after := indexes(gone), indexes(come)
+		for _, v := range slices.Concat(gone.VTEPs, come.VTEPs) {
+			if before[v.Addr] != after[v.Addr] {
+				moved[v.Addr] = true
+			}
+		}
 	}
-	gone.Routes, come.Routes = unlike(a.Routes, b.Routes, itself, func(r, o Route) bool { return r == o && !moved[r.VTEP] && !moved[r.Secure] })
-	gone.Neighbours, come.Neighbours = unlike(a.Neighbours, b.Neighbours, itself, func(n, o Neighbour) bool { return n == o && !moved[n.VTEP] })
-	gone.Groups, come.Groups = unlike(a.Groups, b.Groups, Group.Key, func(g, o Group) bool {
-		return g.equal(o) && !slices.ContainsFunc(g.VTEPs, func(v netip.Addr) bool { return moved[v] })
-	})
-	gone.Policy.Guards, come.Policy.Guards = unlike(a.Policy.Guards, b.Policy.Guards, func(g Guard) string { return g.Endpoint }, Guard.equal)
-	gone.Policy.Rules, come.Policy.Rules = unlike(a.Policy.Rules, b.Policy.Rules, func(r PolicyRule) uint32 { return r.ID }, PolicyRule.equal)
-	gone.Policy.Openings, come.Policy.Openings = unlike(a.Policy.Openings, b.Policy.Openings, Opening.key, Opening.equal)
-	gone.Policy.Crowds, come.Policy.Crowds = unlike(a.Policy.Crowds, b.Policy.Crowds, itself, same)
-	gone.members, come.members = unlike(a.members, b.members, itself, same)
 	return gone, come, true
 }
 

@@ -358,3 +358,50 @@ func TestOneObjectIsOneObject(t *testing.T) {
 		t.Errorf("%v %+v %+v", ok, gone, come)
 	}
 }
+
+// TestNothingIsForgotten: whatever of an input is another, the objects that it is about are compiled again, or all are.
+func TestNothingIsForgotten(t *testing.T) {
+	whole := objects{Input: scene(Metadata)}
+	whole.Policy = policyScene()
+	n := 0
+	var change func(name string, f func(*objects) reflect.Value)
+	change = func(name string, f func(*objects) reflect.Value) {
+		other := whole
+		switch v := f(&other); v.Kind() {
+		case reflect.Struct:
+			if v.Type() != reflect.TypeFor[netip.Addr]() {
+				for i := range v.NumField() {
+					change(name+"."+v.Type().Field(i).Name, func(o *objects) reflect.Value { return f(o).Field(i) })
+				}
+				return
+			}
+			v.Set(reflect.ValueOf(netip.MustParseAddr("192.0.2.99")))
+		case reflect.Slice:
+			if v.Type() == reflect.TypeFor[[]Class]() {
+				return // classes are their members
+			}
+			if !v.CanSet() { // members
+				other.members = append(slices.Clone(other.members), member{class: 4711})
+				break
+			}
+			v.Set(reflect.AppendSlice(reflect.MakeSlice(v.Type(), 1, 1), v))
+		case reflect.Bool:
+			if !v.CanSet() { // policed
+				other.policed = !other.policed
+				break
+			}
+			v.SetBool(!v.Bool())
+		default:
+			v.SetUint(v.Uint() + 1)
+		}
+		n++
+		gone, come, ok := differing(whole, other)
+		if ok && gone.empty() && come.empty() && gone.Generation == come.Generation {
+			t.Errorf("of another %s nothing is compiled", name)
+		}
+	}
+	change("objects", func(o *objects) reflect.Value { return reflect.ValueOf(o).Elem() })
+	if n < 25 {
+		t.Errorf("only %d parts of an input are tried", n)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"testing"
 	"time"
 
@@ -65,7 +66,7 @@ func newHost(t *testing.T, n int, join ...int) *Agent {
 		t.Fatal(err)
 	}
 	a.plane, err = plane.New(plane.Config{
-		Settings: a.cfg, Switch: plane.Switch{Bridge: &ovs.Bridge{Datapath: ovs.Kernel}}, Self: a.self(), Underlay: a.underlay, Source: a.replica, Log: a.log,
+		Settings: a.cfg, Switch: plane.Switch{Bridge: &ovs.Bridge{Instance: ovs.NewInstance(filepath.Join(a.cfg.State, "no.sock")), Datapath: ovs.Kernel}}, Self: a.self(), Underlay: a.underlay, Source: a.replica, Log: a.log,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -155,5 +156,31 @@ func TestTasks(t *testing.T) {
 		if !names[name] {
 			t.Errorf("nobody runs %s", name)
 		}
+	}
+}
+
+// TestAskedByOthers: whatever another host asks of this one is asked of rooms that are there. They are opened one after the other, and
+// some are given what is opened after them.
+func TestAskedByOthers(t *testing.T) {
+	t.Parallel()
+	a := newHost(t, 4)
+	asked := 0
+	for _, methods := range []map[string]func(context.Context, string, []byte) ([]byte, error){a.prober.Methods(), a.captures.Methods(), a.traffic.Methods(), a.traces.Methods(), a.ruleCounts.Methods()} {
+		for name, handler := range methods {
+			asked++
+			func() {
+				defer func() {
+					if p := recover(); p != nil {
+						t.Errorf("%s: %v: %s", name, p, debug.Stack())
+					}
+				}()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				_, _ = handler(ctx, "0011223344556677", []byte{0xa0}) // a question of which each field is empty
+			}()
+		}
+	}
+	if asked < 5 {
+		t.Errorf("only %d questions are known", asked)
 	}
 }

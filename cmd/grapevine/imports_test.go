@@ -18,7 +18,8 @@ var mayImport = map[string]string{
 		"diagnose/doctor diagnose/probe diagnose/watch dns driver driver/ports driver/problems gossip host/capability host/docker host/installed host/link host/nat host/ovs " +
 		"host/plugin host/socket host/store ipam membership membership/identity observe/audit observe/capture observe/ipfix observe/rulecount observe/mirror observe/trace " +
 		"observe/traffic observe/metrics overlay/counter overlay/walk overlay/gateway overlay/ike overlay/plane overlay/secure policy/answers policy/edit pulse reach/follow realm " +
-		"replica trim agent/rest agent/sockets driver/standin bgp/announce diagnose/ping driver/limit edge observe/taps overlay policy/counts service/expose/here standing",
+		"replica trim agent/rest agent/sockets driver/standin bgp/announce diagnose/ping driver/limit edge observe/taps overlay policy/counts service/expose/here standing " +
+		"observe/trace/lead",
 	"cmd/grapevine":          "agent api api/words config encap host/door host/plugin host/store host/wireguard leisure membership/backup observe/drops observe/frames observe/pcapng policy/sign sshkey ui ui/needs agent/rest cleanup overlay/guard",
 	"agent/rest":             "agent/sockets api api/words config diagnose/doctor driver/standin host/installed host/store membership membership/identity overlay/gateway",
 	"agent/sockets":          "api config driver/standin host/socket",

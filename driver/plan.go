@@ -112,8 +112,8 @@ func decide(v view) plan {
 			p.untellable = append(p.untellable, id)
 		case listed && !n.Learnt:
 			p.learn = append(p.learn, dn)
-		case listed && n.Replica && names[n.Name] > 1 && !used[id]:
-			p.remove = append(p.remove, dn) // a user made it at the same moment
+		case listed && n.Replica && !used[id] && (names[n.Name] > 1 || v.awaited(dn.Name)):
+			p.remove = append(p.remove, dn) // a user made it at the same moment, or Swarm is to make it
 		case listed && n.Conflict == "":
 			v.decideUse(&p, n, dn, usedNames[n.Name])
 			v.decideOutdated(&p, n, dn, used[id])
@@ -258,6 +258,18 @@ func (v view) usedNetworks() map[string]bool {
 	return used
 }
 
+// awaited reports whether a task of Swarm's waits for its network of this name, which Docker makes on a host with the first task there.
+// From Docker 25 on it does not while another network has the name: it tries again without a pause, for ever.
+func (v view) awaited(name string) bool {
+	const swarmID = 25 // is how long Swarm's IDs are
+	return slices.ContainsFunc(v.containers, func(c docker.Container) bool {
+		return c.State == "created" && slices.ContainsFunc(c.Networks, func(at docker.Attachment) bool {
+			return at.Network == name && at.EndpointID == "" && len(at.NetworkID) == swarmID &&
+				!slices.ContainsFunc(v.networks, func(n docker.Network) bool { return n.ID == at.NetworkID })
+		})
+	})
+}
+
 // idsByName are Docker's networks. Of two with one name (Docker before 25) a container can be put on neither until one is
 // gone, and the agent's goes: the name is the user's.
 func (v view) idsByName() map[string]string {
@@ -360,7 +372,7 @@ func (v view) decideCluster(p *plan, names map[string]int) {
 			continue
 		}
 		p.old = append(p.old, v.oldSubnets(n)...)
-		if names[n.Name] > 0 || !v.replicate {
+		if names[n.Name] > 0 || !v.replicate || v.awaited(n.Name) {
 			continue
 		}
 		if other, taken := here[n.Name]; taken {

@@ -28,6 +28,7 @@ import (
 	"github.com/grapevine-net/grapevine/driver/standin"
 	"github.com/grapevine-net/grapevine/edge"
 	"github.com/grapevine-net/grapevine/egress/hold"
+	"github.com/grapevine-net/grapevine/former"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/host/docker"
 	"github.com/grapevine-net/grapevine/host/installed"
@@ -70,6 +71,7 @@ type Agent struct {
 	db      *store.DB
 	replica *replica.Replica
 	gossip  *gossip.Gossip
+	former  *former.Keeper // of which containers had addresses before
 	prober  *probe.Prober
 	alloc   *ipam.Allocator
 	secure  *secure.Keeper // nil: nothing is encrypted, which cannotEncrypt says why

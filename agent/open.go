@@ -135,12 +135,13 @@ func (a *Agent) openPlane(ctx context.Context, datapath ovs.Datapath, rules []na
 	a.plane, err = plane.New(plane.Config{
 		Settings: a.cfg, Switch: chosen, Self: a.self(), Underlay: a.underlay, Secure: a.secure, Exchanges: a.ike.State, Cannot: a.cannotEncrypt, Source: a.replica, Reach: a.reached, State: a.db, Log: log,
 		Names:  plane.Names{Ports: []uint16{dns.DefaultPort}, Rules: rules, Hear: a.naming.resolver.Hear},
-		Egress: a.egress, Exposed: a.exposes.Holder, Heeds: here.Heed(a.cfg).Heeds, Tell: tellBare(a.replica, a.self()), Call: a.gossip.Call,
+		Egress: a.egress, Exposed: a.exposes.Holder, Heeds: here.Heed(a.cfg).Heeds, Tell: tellBare(a.replica, a.self()), Call: a.gossip.Call, Unheard: a.former.Unheard,
 	})
 	if err != nil {
 		return err
 	}
 	a.gossip.Handle(plane.MethodTaken, plane.Neighbours{Plane: a.plane}.Taken)
+	openFormer(a)
 	a.plane.Adopt()
 	return nil
 }
@@ -193,6 +194,7 @@ func (a *Agent) openMember() error {
 	a.prober = probe.New(probe.Config{Peers: caller{a}, Self: string(a.self()), Find: findHost(func() *cluster.Snapshot { return a.replica.Snapshot() }), Device: gateway.Port})
 	err := a.member.Open(membership.Host{
 		Addr: a.underlay.Addr, Describe: a.node, Reach: func() ipam.Reach { return a.reached.Now() }, Own: func() []netip.Addr { return a.reached.Own() },
+		Beside: beside(a), Former: heirs{a},
 		Gossip: func(c *gossip.Config) { c.Datagram, c.Pulse, c.Awake = a.prober.Datagram, pulse.Wait, awake },
 	})
 	a.db, a.replica, a.gossip, a.alloc = a.member.DB(), a.member.Replica(), a.member.Gossip(), a.member.Allocator()

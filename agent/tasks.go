@@ -123,6 +123,8 @@ func (a *Agent) tasks() []Task {
 			Problems: func(_ context.Context, l look) []api.Problem {
 				return policing{a}.desk().Problems(l.snap)
 			}},
+		{Name: "former addresses", Run: a.former.Run,
+			Problems: func(_ context.Context, l look) []api.Problem { return a.former.Problems(l.snap) }},
 		{Name: "realms",
 			Problems: func(_ context.Context, l look) []api.Problem { return realms(a).Problems(l.snap) }},
 		{Name: "names", Run: a.naming.resolver.Run},

@@ -110,6 +110,7 @@ const (
 	NetworkNamesake    Code = "network-namesake"
 	NetworkRefused     Code = "network-refused"
 	PolicyUnenforced   Code = "policy-unenforced"
+	AddressUnheard     Code = "address-unheard"
 	ConnectionsFull    Code = "connections-full"
 	PolicyUnread       Code = "policy-unread"
 	PolicyLost         Code = "policy-lost"
@@ -208,6 +209,7 @@ var Kinds = []Kind{
 	{NetworkNamesake, Fault, "a network of the cluster is not on this host, since its Docker has another one of that name", "remove that one, and the cluster's comes by itself; or make one of the two anew under another name"},
 	{NetworkRefused, Fault, "a network of the cluster is not on this host, since its Docker does not make it: an engine before 28.0 makes none without IPv4", "mend what `status` says that Docker says, and the network comes by itself; or create it as all hosts' Docker can make it"},
 	{PolicyUnenforced, Fault, "a host does not enforce the cluster's policies", "upgrade its agent; `grapevine status` there says what its switch lacks"},
+	{AddressUnheard, Fault, "a container has the address of a former one, and a host that has not heard of it may take it for that one: nothing passes between the two", "see that the agent runs there and that gossip passes: `grapevine doctor`"},
 	{ConnectionsFull, Fault, "containers that policies are about have as many connections as this host has room for: some, or all of them, begin no more", "find out who opens so many: `grapevine traffic`; more room: `sysctl net.netfilter.nf_conntrack_max`, of which half is for these"},
 	{PolicyUnread, Fault, "this host does not understand a part of a policy, of a newer agent, or a label of a container, and denies it", "upgrade this host's agent, or mend the label"},
 	{PolicyLost, Warning, "of two edits of a policy on two hosts at the same time one was lost", "`grapevine policy get` shows both: apply what it is to be"},

@@ -78,10 +78,19 @@ type Config struct {
 	// word is taken.
 	Sign   func(b []byte) []byte
 	Signed func(by cluster.NodeID, b, signature []byte) bool
+	// Former knows which containers had addresses before; nil: nobody does.
+	Former Former
 	Now    func() time.Time
 	// Age is that of the state file (store.DB.Age): what rests for days does so by it.
 	Age func() time.Duration
 	Log *slog.Logger
+}
+
+// Former knows which containers had addresses before (package former). Given is what goes with blocks to the host that gets them, and
+// Take notes it there, durably.
+type Former interface {
+	Given(blocks []netip.Prefix) ([]byte, error)
+	Take([]byte) error
 }
 
 // Allocator hands out what this host owns and asks peers for more. It is safe

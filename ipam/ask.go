@@ -212,6 +212,11 @@ func (a *asker) askPeer(ctx context.Context, peer cluster.NodeID, g askGive) err
 	if err != nil {
 		return err
 	}
+	if a.core.cfg.Former != nil && len(reply.Former) > 0 { // before an address of the block can be leased
+		if err := a.core.cfg.Former.Take(reply.Former); err != nil {
+			return err
+		}
+	}
 	err = a.accept(peer, reply.Claims)
 	if _, _, ok := bookOf(g.Within); ok && err == nil && reply.Refused == "" {
 		a.noteLent(g.Within)

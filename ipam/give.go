@@ -29,6 +29,11 @@ func (a *giver) serveGive(_ context.Context, from string, body []byte) ([]byte, 
 	}
 	recs, err := a.give(cluster.NodeID(from), g)
 	reply := replyGive{}
+	if err == nil && a.core.cfg.Former != nil {
+		if reply.Former, err = a.core.cfg.Former.Given(claimed(recs)); err != nil {
+			return nil, err // the claims come by gossip, and with them less is known
+		}
+	}
 	if err != nil {
 		reply.Refused = err.Error()
 		reply.Begun, reply.Busy = a.isSubnet(g), errors.Is(err, errCollecting) || a.gave(cluster.NodeID(from), g)
@@ -45,6 +50,16 @@ func (a *giver) serveGive(_ context.Context, from string, body []byte) ([]byte, 
 		reply.Claims = cluster.Encode(recs)
 	}
 	return encode(reply)
+}
+
+// claimed are the blocks of claims.
+func claimed(recs []cluster.Record) (blocks []netip.Prefix) {
+	for _, r := range recs {
+		if c, ok := r.Body.(cluster.Claim); ok {
+			blocks = append(blocks, c.Block)
+		}
+	}
+	return blocks
 }
 
 // isSubnet reports whether what is asked for is a subnet, made or being made here, or a

@@ -50,6 +50,8 @@ type replyGive struct {
 	Refused string `cbor:"2,keyasint,omitempty"`
 	// Busy says that the host wants the same itself just now, and may not in a moment.
 	Busy bool `cbor:"4,keyasint,omitempty"`
+	// Former says who had the numbers before (Config.Former).
+	Former []byte `cbor:"5,keyasint,omitempty"`
 	// Begun says that just what was asked for is the subnet of a network there, or will
 	// be in a moment: the asker has only to wait until it hears of it.
 	Begun bool `cbor:"3,keyasint,omitempty"`

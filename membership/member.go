@@ -52,6 +52,9 @@ type Host struct {
 	Describe func(*cluster.Snapshot) cluster.Node // this host's record; its ID, name and address are filled in
 	Reach    func() ipam.Reach                    // what this host reaches by itself
 	Own      func() []netip.Addr                  // all its own addresses, sorted, as many as it may tell; nil: not known
+	// Beside opens what else is written with the replica, in its state file; nil: nothing is.
+	Beside func(*store.DB) ([]replica.Option, error)
+	Former ipam.Former // who had addresses before; nil: nobody knows
 }
 
 // host is what all parts of membership work with.
@@ -151,7 +154,14 @@ func (m *Member) Open(to Host) (err error) {
 	if m.db, err = store.Open(filepath.Join(m.cfg.State, stateFile)); err != nil {
 		return err
 	}
-	if m.replica, err = replica.Open(m.db, m.Self(), replica.Signed(m.id.Private()), replica.Judged(m.Forgetter.mayForget, m.Forgetter.promisedAway), replica.Gated(m.Quarantine.gate), replica.GoingBy(policyKeys(m.cfg.Config))); err != nil {
+	var options []replica.Option
+	if to.Beside != nil {
+		if options, err = to.Beside(m.db); err != nil {
+			return err
+		}
+	}
+	options = append(options, replica.Signed(m.id.Private()), replica.Judged(m.Forgetter.mayForget, m.Forgetter.promisedAway), replica.Gated(m.Quarantine.gate), replica.GoingBy(policyKeys(m.cfg.Config)))
+	if m.replica, err = replica.Open(m.db, m.Self(), options...); err != nil {
 		return err
 	}
 	for _, step := range []func() error{m.behind, m.Joiner.resumeSeed, m.Joiner.seedAlone, m.openGossip, m.openIPAM} {
@@ -427,7 +437,7 @@ func (m *Member) openIPAM() (err error) {
 		Self: m.Self(), CIDRs: m.CIDRs, Bits: m.cfg.PrefixLen, HostBits: m.cfg.HostSubnetLength,
 		Sign:    func(b []byte) []byte { return cluster.Sign(m.id.Private(), b) },
 		Present: m.present, Signed: cluster.Signed,
-		Reach: m.to.Reach, Halt: m.Quarantine.Quarantined, Edge: m.cfg.Edge(), Now: time.Now, Age: m.db.Age, Log: m.log.With("room", "ipam"),
+		Reach: m.to.Reach, Halt: m.Quarantine.Quarantined, Edge: m.cfg.Edge(), Former: m.to.Former, Now: time.Now, Age: m.db.Age, Log: m.log.With("room", "ipam"),
 	}, m.replica, m.gossip, ipam.StoreDisk{DB: m.db})
 	if err != nil {
 		return err

@@ -147,6 +147,9 @@ type Config struct {
 	Near func(netip.Addr) string
 	// Room, if set, says for how many connections of endpoints with rules there is room.
 	Room func() int
+	// Unheard, if set, says with which hosts endpoints of this one do not talk, since these may not have heard who has their addresses
+	// now; nil hosts: with none. It must not block.
+	Unheard func(*cluster.Snapshot) map[string][]cluster.NodeID
 	// Rejects, if set, is told in each pass whether rules reject: somebody is to answer then (package overlay/reject).
 	Rejects func(bool)
 	Log     *slog.Logger // nil: slog.Default()

@@ -56,6 +56,8 @@ type plans struct {
 	// exposed: nothing of encrypted networks goes to other hosts, since it would go in the clear.
 	exposed, wasExposed bool
 	reaches             func(network string) bool // this host is to; nil: all
+	// unheard says with which hosts endpoints do not talk (Config.Unheard), planned with which they did not.
+	unheard, unspoken map[string][]cluster.NodeID
 }
 
 // plan is Plan. What it returns is not to be changed.
@@ -74,7 +76,7 @@ func (m *plans) plan(snap *cluster.Snapshot, self cluster.NodeID, mode pipeline.
 		m.topology = newTopology(snap, self, m.exposed, m.reaches, nil, nil)
 	case slices.ContainsFunc(keys, isTopology) || m.exposed != m.wasExposed:
 		m.topology = newTopology(snap, self, m.exposed, m.reaches, m.topology, keys)
-	case !judged && mode == m.mode && ports.equal(m.ports) && !slices.ContainsFunc(keys, func(k cluster.Key) bool {
+	case !judged && maps.EqualFunc(m.unheard, m.unspoken, slices.Equal) && mode == m.mode && ports.equal(m.ports) && !slices.ContainsFunc(keys, func(k cluster.Key) bool {
 		return m.concerns(m.snap, k, self) || m.concerns(snap, k, self)
 	}):
 		m.snap = snap
@@ -92,13 +94,14 @@ func (m *plans) plan(snap *cluster.Snapshot, self cluster.NodeID, mode pipeline.
 	p.neighbours()
 	p.in.Policy = enforce
 	p.groups()
+	p.unheard(m.unheard)
 	for i := range p.in.Ports {
 		port := &p.in.Ports[i]
 		guarded := m.policies.guarded[port.Endpoint]
 		plain := !queued(snap, port.Endpoint)
 		port.Plain, port.Guarded, port.Rejects = plain && !guarded, plain && guarded, guarded && m.policies.rejects
 	}
-	m.snap, m.mode, m.ports, m.in, m.problems, m.wasExposed = snap, mode, ports, p.in, p.problems, m.exposed
+	m.snap, m.mode, m.ports, m.in, m.problems, m.wasExposed, m.unspoken = snap, mode, ports, p.in, p.problems, m.exposed, m.unheard
 	return m.in, m.problems
 }
 

@@ -131,6 +131,9 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 		r.plans.powerless = !can
 	}
 	r.seal(ctx, snap)
+	if r.cfg.Unheard != nil {
+		r.plans.unheard = r.cfg.Unheard(snap)
+	}
 	in, problems := r.plans.plan(snap, r.cfg.Self, r.cfg.Mode, r.planPorts())
 	in.VXLANPort, in.GRE, in.GossipPort = r.cfg.VXLANPort, r.cfg.VXLANPort == 0, r.cfg.GossipPort
 	in.Exits = exitsOf(snap, r.cfg.Self, r.plans.topology, r.cfg.Egress, !r.plans.powerless)

@@ -107,7 +107,10 @@ func (r *Replica) persist(snap *cluster.Snapshot, keys []cluster.Key) error {
 		if n := snap.Mark(r.self); n > 0 {
 			own[r.self] = n
 		}
-		return marks.Put(tx, ownKey, cluster.EncodeDigest(cluster.Digest{Marks: own}))
+		if err := marks.Put(tx, ownKey, cluster.EncodeDigest(cluster.Digest{Marks: own})); err != nil || r.beside == nil {
+			return err
+		}
+		return r.beside(tx, r.snap.Load(), snap, keys)
 	})
 	if err != nil {
 		return err

@@ -61,6 +61,8 @@ type Replica struct {
 	syncs  answers
 	// gate says why nothing may be written, if so; nil: it always may.
 	gate func() error
+	// beside writes what follows from own writes, in their transaction; nil: nothing does.
+	beside func(tx *store.Tx, before, after *cluster.Snapshot, keys []cluster.Key) error
 	// verify returns the records that are signed by their writers: only these are
 	// believed. nil: records are not signed here.
 	verify func([]cluster.Record) (good []cluster.Record, err error)
@@ -112,6 +114,15 @@ func Judged(forgets func(heir, dead cluster.NodeID) bool, promised func(dead clu
 func Gated(f func() error) Option {
 	return func(r *Replica) error {
 		r.gate = f
+		return nil
+	}
+}
+
+// Beside has f write to the disk what follows from what is written durably, in the same transaction, and before anybody sees it: the
+// keys are those that changed. f must not call the Replica, and may be called again if the disk fails.
+func Beside(f func(tx *store.Tx, before, after *cluster.Snapshot, keys []cluster.Key) error) Option {
+	return func(r *Replica) error {
+		r.beside = f
 		return nil
 	}
 }

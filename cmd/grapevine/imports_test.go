@@ -15,7 +15,7 @@ const module = "github.com/grapevine-net/grapevine/"
 // must not know is in docs/design/architecture.md.
 var mayImport = map[string]string{
 	"agent": "leisure multicast service service/edit service/expose service/expose/hold service/inside egress/edit egress/hold api api/view clients/edit clients/sandbox cluster config " +
-		"diagnose/doctor diagnose/probe diagnose/watch dns driver driver/ports driver/problems gossip host/capability host/docker host/installed host/link host/nat host/ovs " +
+		"diagnose/doctor diagnose/probe diagnose/watch dns driver driver/ports driver/problems former gossip host/capability host/docker host/installed host/link host/nat host/ovs " +
 		"host/plugin host/socket host/store ipam membership membership/identity observe/audit observe/capture observe/ipfix observe/rulecount observe/mirror observe/trace " +
 		"observe/traffic observe/metrics overlay/counter overlay/walk overlay/gateway overlay/ike overlay/plane overlay/secure policy/answers policy/edit pulse reach/follow realm " +
 		"replica trim agent/rest agent/sockets driver/standin bgp/announce diagnose/ping driver/limit edge observe/taps overlay policy/counts service/expose/here standing " +
@@ -52,6 +52,7 @@ var mayImport = map[string]string{
 	"egress/edit":            "api cluster egress egress/hold replica",
 	"egress/hold":            "cluster egress host/lan host/nat replica",
 	"encap":                  "",
+	"former":                 "api cluster gossip host/store",
 	"gossip":                 "",
 	"gossip/memnet":          "",
 	"host/bypass":            "host/ipsec host/link host/nft pulse",

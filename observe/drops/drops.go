@@ -93,6 +93,8 @@ var reasons = map[pipeline.Reason]Kind{
 	pipeline.DropFull: {"no-room-for-connections", Meant, "", "", "it begins a connection with a container that policies are about, and this host has room for no more",
 		"`grapevine traffic` says who calls whom; more room: `sysctl net.netfilter.nf_conntrack_max`, of which half is for these"},
 	pipeline.DropNotExposed: {"not-exposed", Noise, "", "", "it came from outside by another host, and fits no connection to an exposed port", ""},
+	pipeline.DropUnheard: {"address-unheard", Meant, "", "", "one of the two has the address of a former container, and the other one's host may not have heard of it yet: it would take the one for the other",
+		"it ends in a moment; if the count goes on rising: `grapevine status` on both hosts names the container and the host that has not heard"},
 	pipeline.DropTwoClasses: {"address-of-two", Noise, "", "", "two containers of different labels have the address", ""},
 }
 

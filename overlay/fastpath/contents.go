@@ -100,11 +100,15 @@ func localsOf(in pipeline.Input, devices map[string]uint32) map[netip.Addr]Local
 	for _, x := range in.Exposed {
 		exposed[x.Addr] = true
 	}
+	unheard := map[string]bool{} // the switch drops some of what is of these
+	for _, u := range in.Unheard {
+		unheard[u.Endpoint] = true
+	}
 	for _, p := range in.Ports {
 		l, guarded := Local{}, p.Guarded && in.Generation != 0
 		// One that speaks to all networks and is encrypted speaks to some by another way than others do.
 		alike := !p.Encrypted || p.Realm.Number(p.VNID) != 0
-		if device := devices[p.Endpoint]; device != 0 && len(p.MAC) == len(l.MAC) && (p.Plain || guarded) && alike && !p.Bare {
+		if device := devices[p.Endpoint]; device != 0 && len(p.MAC) == len(l.MAC) && (p.Plain || guarded) && alike && !p.Bare && !unheard[p.Endpoint] {
 			l = Local{Ifindex: device, MAC: [6]byte(p.MAC), VNID: p.VNID, Realm: p.Realm, Outside: !p.Internal && !elsewhere[leaver{VNID: p.VNID}], Guarded: guarded}
 		}
 		for _, a := range p.Addrs {

@@ -160,6 +160,17 @@ func inputs() *rapid.Generator[pipeline.Input] {
 			if len(p.Addrs) > 0 {
 				p.LinkLocal = linkLocals(p.VNID, "link-local addresses of "+e, 2)
 				in.Ports = append(in.Ports, p)
+				if rapid.IntRange(0, 5).Draw(t, "another one's address") == 0 {
+					for _, a := range p.Addrs {
+						u := pipeline.Unheard{Endpoint: e, Addr: a}
+						for _, r := range in.Routes {
+							if r.Prefix.Addr().Is4() == a.Is4() && rapid.Bool().Draw(t, "has not heard") {
+								u.Ranges = append(u.Ranges, r.Prefix)
+							}
+						}
+						in.Unheard = append(in.Unheard, u)
+					}
+				}
 				if !p.Plain && rapid.IntRange(0, 3).Draw(t, "guarded") > 0 {
 					in.Policy.Guards = append(in.Policy.Guards, pipeline.Guard{
 						Endpoint: e, Addrs: p.Addrs, LinkLocal: p.LinkLocal, VNID: p.VNID,

@@ -35,7 +35,7 @@ func ask(in objects, index map[netip.Addr]uint32) []Flow {
 	c := &compiler{in: in, index: index}
 	for _, stage := range []func(*compiler){
 		classify, tunnelSource, guardTunnel, guardGateway, guardEndpoints, guardHosts, guardNeighbours, guardGroups, guardAnswers,
-		answerARP, answerND, answerHosts, answerLinkLocal, passThrough, forwardHosts, forwardLocal, forwardGroups, forwardLinkLocal, forwardRanges, forwardEncrypted, forwardOutside, exitOut, exitIn, exitAnswers, exitErrors, exposeIn, exposeBack, exposeOut, guardHostPorts, probes,
+		answerARP, answerND, answerHosts, answerLinkLocal, passThrough, forwardHosts, forwardLocal, forwardGroups, forwardLinkLocal, forwardRanges, forwardEncrypted, forwardUnheard, forwardOutside, exitOut, exitIn, exitAnswers, exitErrors, exposeIn, exposeBack, exposeOut, guardHostPorts, probes,
 		checkVNIDs, emit, policyStages, policySettled, unmarked, policyHost, policyGuards, policyCrowds, policyMembers, policyRules, policyOpenings,
 	} {
 		stage(c)

@@ -4,6 +4,7 @@ import "net/netip"
 
 // The priorities of forwarding.
 const (
+	forwardingUnheardIn = 3400 // dropped: from a host that may not have heard who has the address now (unheard.go)
 	forwardingClear     = 3300 // dropped: in the clear, to an endpoint of an encrypted network
 	forwardingExitError = 3250 // an ICMP error of an egress address's holder, to who leaves by it
 	forwardingHosts     = 3200 // other hosts, by their own addresses, to endpoints here, and answers to this one
@@ -27,6 +28,7 @@ const (
 	forwardingHost       = 2750 // this host's answer to another one
 	forwardingNeighbour  = 2750 // to a link-local address of the same network, on another host
 	forwardingGateway    = 2700 // to a gateway address
+	forwardingUnheardOut = 2650 // dropped: to a host that may not have heard who has the address now (unheard.go)
 	forwardingLinkLocal  = 2600 // dropped: from a link-local address to anything else
 	// Here are the ranges of other hosts and the subnets: byLength.
 

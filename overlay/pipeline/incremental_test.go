@@ -89,6 +89,13 @@ func genInput() *rapid.Generator[Input] {
 			}
 			in.Groups = append(in.Groups, g)
 		}
+		for _, i := range few("unheard") {
+			u := Unheard{Endpoint: fmt.Sprint("endpoint", i), Addr: four(10, 128, 0, 10+i)}
+			for _, j := range few("ranges not heard") {
+				u.Ranges = append(u.Ranges, netip.PrefixFrom(four(10, 128+j, 0, 0), 24))
+			}
+			in.Unheard = append(in.Unheard, u)
+		}
 		for vnid := 1; vnid <= number("exits", 2); vnid++ {
 			e := Exit{VNID: uint32(vnid), V4: number("v4", 3) > 0, V6: number("v6", 1) > 0, Track: number("tracks", 1) > 0}
 			switch i := number("exit", 2); {
@@ -267,6 +274,7 @@ func TestCompilerIsCompile(t *testing.T) {
 			next.Subnets = oneOf(t, in.Subnets, next.Subnets, func(s Subnet) any { return s.Prefix })
 			next.Routes = oneOf(t, in.Routes, next.Routes, func(r Route) any { return r.Prefix })
 			next.Ports = oneOf(t, in.Ports, next.Ports, func(p Port) any { return p.Endpoint })
+			next.Unheard = oneOf(t, in.Unheard, next.Unheard, func(u Unheard) any { return u.Addr })
 			next.Neighbours = oneOf(t, in.Neighbours, next.Neighbours, func(n Neighbour) any { return n.Addr })
 			if drawn := next.Policy; rapid.IntRange(0, 9).Draw(t, "policy") > 0 {
 				next.Policy = Policy{
@@ -309,6 +317,7 @@ func TestEqualSeesEveryField(t *testing.T) {
 		t.Errorf("a VTEP has %d fields and a Port %d, and 5 and 14 of them are compared", v, p)
 	}
 	eachField(t, scene(Metadata).Groups[0], Group.equal)
+	eachField(t, Unheard{Endpoint: "e", Addr: netip.MustParseAddr("10.128.0.11"), Ranges: []netip.Prefix{netip.MustParsePrefix("10.128.1.0/24")}}, Unheard.equal)
 	eachField(t, policyScene().Guards[0], Guard.equal)
 	eachField(t, policyScene().Rules[0], PolicyRule.equal, "Label", "Also")
 	eachField(t, Opening{Rule: 1, Priority: 1, From: netip.MustParseAddr("10.128.0.11"), To: netip.MustParseAddr("192.0.2.1"), Ports: []PortRange{{6, 80, 80}}}, Opening.equal)

@@ -67,6 +67,8 @@ type Input struct {
 	Neighbours []Neighbour
 	// Policy is what rules say about Ports, besides their networks.
 	Policy Policy
+	// Unheard are addresses of Ports that other hosts may take for somebody else's.
+	Unheard []Unheard
 	// Generation, if it is not 0, is written into packets of connections that the fast path may carry: it is another one after each
 	// change of the flows of Policy. HeaderBits only.
 	Generation uint16
@@ -213,6 +215,11 @@ func (in Input) validate() error {
 	for _, p := range in.Ports {
 		if p.OFPort == 0 || len(p.MAC) != 6 || p.VNID > MaxVNID || !p.Realm.valid() {
 			fail("endpoint %s has port %d, MAC %q, VNID %d", p.Endpoint, p.OFPort, p.MAC, p.VNID)
+		}
+	}
+	for _, u := range in.Unheard {
+		if !u.Addr.IsValid() || slices.ContainsFunc(u.Ranges, func(r netip.Prefix) bool { return r != r.Masked() || r.Addr().Is4() != u.Addr.Is4() }) {
+			fail("address %s, of which hosts may not have heard, has ranges %s", u.Addr, u.Ranges)
 		}
 	}
 	for _, e := range in.Exits {

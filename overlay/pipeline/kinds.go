@@ -27,6 +27,7 @@ var kinds = []kind{
 	list[Group, GroupKey]{func(in *objects) *[]Group { return &in.Groups }, Group.Key, Group.equal, func(g Group, m moved) bool {
 		return slices.ContainsFunc(g.VTEPs, func(v netip.Addr) bool { return m[v] })
 	}},
+	list[Unheard, netip.Addr]{func(in *objects) *[]Unheard { return &in.Unheard }, func(u Unheard) netip.Addr { return u.Addr }, Unheard.equal, nil},
 	list[Guard, string]{func(in *objects) *[]Guard { return &in.Policy.Guards }, func(g Guard) string { return g.Endpoint }, Guard.equal, nil},
 	list[PolicyRule, uint32]{func(in *objects) *[]PolicyRule { return &in.Policy.Rules }, func(r PolicyRule) uint32 { return r.ID }, PolicyRule.equal, nil},
 	list[Opening, openingKey]{func(in *objects) *[]Opening { return &in.Policy.Openings }, Opening.key, Opening.equal, nil},

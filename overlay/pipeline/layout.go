@@ -252,6 +252,8 @@ const (
 	// Of no flow: the fast path's program at WireGuard's device.
 	DropNobodys Reason = 38
 	DropUnwound Reason = 39
+	// Of the switch.
+	DropUnheard Reason = 40
 )
 
 var reasons = []struct {
@@ -297,6 +299,7 @@ var reasons = []struct {
 	{DropPosing, "to a published port, by nftables: would have come with a gateway's address, by another program's NAT, and is not the host"},
 	{DropNobodys, "came in WireGuard without VXLAN, with an address that is nobody's, or in a form in which no host sends so, by the fast path"},
 	{DropUnwound, "came in WireGuard without VXLAN, and could not be given the headers with which the switch takes it, by the fast path"},
+	{DropUnheard, "between an endpoint whose address another one had before, and a host that has not said that it has heard so"},
 }
 
 // Cookie is that of a drop that is no flow of the switch.

@@ -76,6 +76,8 @@ type Config struct {
 	Tell func(cluster.Body) error
 	// Call asks another host's agent.
 	Call func(ctx context.Context, node, method string, body []byte) ([]byte, error)
+	// Unheard is overlay.Config's.
+	Unheard func(*cluster.Snapshot) map[string][]cluster.NodeID
 	// Heeds says which exposed ports this host answers; nil: all.
 	Heeds func(expose.Exposure) bool
 	Log   *slog.Logger
@@ -163,7 +165,7 @@ func New(c Config) (_ *Plane, err error) {
 		Tunnel:    overlay.KernelTunnel{Bridge: p.Bridge, Kind: s.Encapsulation(), UDPPort: s.VXLANPort, V6: wire.Addr.Unmap().Is6(), Source: source, Inside: sealed.opened, InsideAddr: cluster.SecureVTEP(c.Self)},
 		Gateway:   natGateway{p.gateway, p.guard, p.nat, c.Names, c.Source, c.opened},
 		VXLANPort: s.VXLANPort, GossipPort: s.Port, MTU: wire.MTU, Reach: c.Reach,
-		CaughtUp: p.caughtUp, Answers: p.Answers, CannotTrack: p.Bridge.CannotTrack, Epochs: epochs{c.State}, Told: told{c.State}, Near: p.near, Egress: c.Egress.Leads, Heeds: c.Heeds, Room: connectionRoom, Rejects: p.rejects.Set, Log: c.Log,
+		CaughtUp: p.caughtUp, Answers: p.Answers, CannotTrack: p.Bridge.CannotTrack, Epochs: epochs{c.State}, Told: told{c.State}, Near: p.near, Egress: c.Egress.Leads, Heeds: c.Heeds, Unheard: c.Unheard, Room: connectionRoom, Rejects: p.rejects.Set, Log: c.Log,
 	}
 	p.told = c.Source.CaughtUp()
 	if c.Source.Snapshot().Ring().Len() == 0 {

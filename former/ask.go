@@ -1,0 +1,306 @@
+package former
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/gossip"
+	"github.com/grapevine-net/grapevine/host/store"
+)
+
+// Method is how a host asks another one what it has heard.
+const Method = "former.heard" // question -> answer
+
+// question asks for what the host goes by of what writers wrote, and to wait for a moment if that is less than Marks.
+type question struct {
+	Marks marks `cbor:"1,keyasint"`
+}
+
+// answer says up to which write of each writer that was asked about the host has heard all. Its switch goes by it, and it does not
+// forget it.
+type answer struct {
+	Marks marks `cbor:"1,keyasint"`
+}
+
+const (
+	parallel = 128                    // hosts that are asked at once
+	patience = 3 * time.Second        // for one answer
+	holding  = time.Second            // an answer waits for what the host has not heard yet
+	again    = 250 * time.Millisecond // after a try that said less than is needed, or failed
+	slow     = time.Second            // the same, from the tenth on
+	grace    = 5 * time.Second        // an agent that does not know the question, but answers, has heard what was written so long ago
+	together = 10 * time.Millisecond  // answers that come within make one pass
+)
+
+// Answer answers another host.
+func (k *Keeper) Answer(ctx context.Context, _ string, body []byte) ([]byte, error) {
+	var q question
+	if err := cbor.Unmarshal(body, &q); err != nil {
+		return nil, fmt.Errorf("malformed question of %d bytes: %w", len(body), err)
+	}
+	k.await(ctx, q.Marks)
+	snap, err := k.settleFor(ctx, q.Marks)
+	if err != nil {
+		return nil, err
+	}
+	return cbor.Marshal(answer{of(snap, q.Marks)})
+}
+
+// of are a snapshot's marks of the writers in need.
+func of(snap *cluster.Snapshot, need marks) marks {
+	out := marks{}
+	for by := range need {
+		if n := snap.Mark(by); n > 0 {
+			out[by] = n
+		}
+	}
+	return out
+}
+
+// await returns when the state has what is needed, or after a moment.
+func (k *Keeper) await(ctx context.Context, need marks) {
+	end := time.After(holding)
+	for {
+		changed := k.cfg.Watch()
+		if of(k.cfg.Snapshot(), need).met(need) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-end:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// settleFor returns a state by which the switch goes, which is on the disk, and which has what is needed, if this host has that.
+func (k *Keeper) settleFor(ctx context.Context, need marks) (*cluster.Snapshot, error) {
+	if s := k.settled.Load(); s != nil && of(s, need).met(need) {
+		return s, nil
+	}
+	select {
+	case k.settle <- struct{}{}:
+		defer func() { <-k.settle }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if s := k.settled.Load(); s != nil && of(s, need).met(need) {
+		return s, nil
+	}
+	s := k.cfg.Snapshot()
+	if err := k.cfg.Placed(ctx, s.Rev()); err != nil {
+		return nil, err
+	}
+	if err := k.cfg.Flush(ctx); err != nil {
+		return nil, err
+	}
+	k.settled.Store(s)
+	return s, nil
+}
+
+// Run asks hosts what they have heard, while it matters.
+func (k *Keeper) Run(ctx context.Context) error {
+	go k.tell(ctx)
+	slots := make(chan struct{}, parallel)
+	for {
+		host, need, next := k.due(time.Now())
+		if host != "" {
+			select {
+			case slots <- struct{}{}:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			go func() {
+				k.ask(ctx, host, need)
+				<-slots
+			}()
+			continue
+		}
+		var timer <-chan time.Time
+		if !next.IsZero() {
+			timer = time.After(time.Until(next))
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-k.wake:
+		case <-timer:
+		}
+	}
+}
+
+// tell has the switch go by what hosts have said.
+func (k *Keeper) tell(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.changed:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(together):
+		}
+		select { // what came meanwhile is told as well
+		case <-k.changed:
+		default:
+		}
+		if err := k.cfg.Pass(ctx); err != nil && ctx.Err() == nil {
+			k.cfg.Log.Debug("have the switch go by what other hosts have heard", "err", err)
+		}
+	}
+}
+
+// due is a host that is to be asked now, which is noted as being asked, or when the next one is.
+func (k *Keeper) due(now time.Time) (host cluster.NodeID, need marks, next time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for id, a := range k.asked {
+		switch {
+		case a.asking:
+		case !a.next.After(now):
+			a.asking = true
+			return id, maps.Clone(a.need), time.Time{}
+		case next.IsZero() || a.next.Before(next):
+			next = a.next
+		}
+	}
+	return "", nil, next
+}
+
+// ask asks one host once.
+func (k *Keeper) ask(ctx context.Context, host cluster.NodeID, need marks) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	got, err := k.question(ctx, host, need)
+	now := time.Now()
+	k.mu.Lock()
+	a := k.asked[host]
+	if a == nil {
+		a = &asked{}
+	}
+	if unknown(err) {
+		// It answers, so what hosts tell each other passes.
+		if a.old.IsZero() {
+			a.old = now
+		} else if now.Sub(a.old) > grace {
+			got, err = need, nil
+		}
+	} else {
+		a.old = time.Time{}
+	}
+	first := a.tries == 0
+	a.asking, a.err = false, err
+	a.tries++
+	pause := again
+	if a.tries >= 10 {
+		pause = slow
+	}
+	a.next = now.Add(pause)
+	more := false
+	if err == nil {
+		if k.heard[host] == nil {
+			k.heard[host] = marks{}
+		}
+		if more = k.heard[host].raise(got); more {
+			k.unsaved[host] = true
+		}
+	}
+	if k.heard[host].met(a.need) {
+		delete(k.asked, host)
+	}
+	k.mu.Unlock()
+	if more {
+		k.save()
+	}
+	if more || first {
+		poke(k.changed)
+	}
+	poke(k.wake)
+}
+
+// unknown reports whether an agent of a version before this one has answered.
+func unknown(err error) bool {
+	var remote *gossip.RemoteError
+	return errors.As(err, &remote) && strings.HasPrefix(remote.Text, "unknown method")
+}
+
+func (k *Keeper) question(ctx context.Context, host cluster.NodeID, need marks) (marks, error) {
+	body, err := cbor.Marshal(question{need})
+	if err != nil {
+		return nil, err
+	}
+	b, err := k.cfg.Call(ctx, string(host), Method, body)
+	if err != nil {
+		return nil, err
+	}
+	var a answer
+	if err := cbor.Unmarshal(b, &a); err != nil {
+		return nil, fmt.Errorf("malformed answer of %d bytes: %w", len(b), err)
+	}
+	maps.DeleteFunc(a.Marks, func(by cluster.NodeID, _ uint64) bool { _, asked := need[by]; return !asked })
+	return a.Marks, nil
+}
+
+// save writes what hosts have heard to the disk, and forgets the entries of which all have: without it an agent that is started
+// anew would ask once more, and keep its containers from other hosts until they have answered.
+func (k *Keeper) save() {
+	snap := k.cfg.Snapshot()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.unsaved) == 0 {
+		return // with another answer
+	}
+	for _, one := range k.table.forget(func(by cluster.NodeID, counter uint64) bool {
+		for n := range cluster.All[cluster.Node](snap) {
+			if n.ID != k.self && k.heard[n.ID][by] < counter {
+				return false
+			}
+		}
+		return true
+	}) {
+		k.gone[one] = true
+	}
+	for host := range k.heard {
+		if _, there := cluster.Get[cluster.Node](snap, string(host)); !there {
+			delete(k.heard, host)
+			k.unsaved[host] = true
+		}
+	}
+	err := k.db.Update(func(tx *store.Tx) error {
+		for host := range k.unsaved {
+			m, there := k.heard[host]
+			if !there {
+				if err := heards.Delete(tx, string(host)); err != nil {
+					return err
+				}
+				continue
+			}
+			if err := heards.Put(tx, string(host), m); err != nil {
+				return err
+			}
+		}
+		for one := range k.gone {
+			if err := entries.Delete(tx, one.name()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		k.cfg.Log.Warn("what other hosts have heard is not on the disk: an agent that is started anew asks them once more", "err", err)
+		return
+	}
+	clear(k.unsaved)
+	clear(k.gone)
+}

@@ -1,0 +1,285 @@
+package former
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/host/store"
+)
+
+// Config is what a Keeper works with.
+type Config struct {
+	// Snapshot and Watch are the replica's, and Flush puts on the disk what others wrote.
+	Snapshot func() *cluster.Snapshot
+	Watch    func() <-chan struct{}
+	Flush    func(context.Context) error
+	// Call asks another host's agent.
+	Call func(ctx context.Context, node, method string, body []byte) ([]byte, error)
+	// Placed returns when this host's switch goes by a revision of the state, and Pass when it goes by what Waiting says now.
+	Placed func(ctx context.Context, rev uint64) error
+	Pass   func(context.Context) error
+	Log    *slog.Logger
+}
+
+// Wait says with which hosts an endpoint does not talk yet.
+type Wait struct {
+	Hosts []cluster.NodeID // in order
+	// All says that it talks with no other host: it is just being found out which of many have heard.
+	All bool
+}
+
+// Keeper knows which containers had addresses before, and which hosts have heard of that. Its methods may be called concurrently.
+type Keeper struct {
+	self    cluster.NodeID
+	db      *store.DB
+	cfg     Config
+	settled atomic.Pointer[cluster.Snapshot] // the switch goes by it, and it is on the disk
+	settle  chan struct{}                    // capacity 1: who has put in is making another one settled
+
+	wake    chan struct{} // somebody is to be asked
+	changed chan struct{} // Waiting may say something else
+
+	mu      sync.Mutex
+	table   *table
+	heard   map[cluster.NodeID]marks // by host
+	unsaved map[cluster.NodeID]bool  // hosts whose marks are not on the disk
+	asked   map[cluster.NodeID]*asked
+	gone    map[key]bool // entries that are still on the disk
+	since   map[string]time.Time
+}
+
+// asked is a host of which it is to be found out what it has heard.
+type asked struct {
+	need   marks
+	tries  int // that have ended
+	asking bool
+	next   time.Time
+	err    error     // of the last try
+	old    time.Time // since when it is known that its agent does not know the question
+}
+
+var (
+	entries = store.NewBucket[Entry]("former/entries")
+	heards  = store.NewBucket[marks]("former/heard")
+)
+
+// Open reads what an agent before this one knew.
+func Open(db *store.DB, self cluster.NodeID) (*Keeper, error) {
+	k := &Keeper{
+		self: self, db: db, settle: make(chan struct{}, 1), wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		table: newTable(), heard: map[cluster.NodeID]marks{}, unsaved: map[cluster.NodeID]bool{}, asked: map[cluster.NodeID]*asked{}, gone: map[key]bool{}, since: map[string]time.Time{},
+	}
+	err := db.View(func(tx *store.Tx) error {
+		return errors.Join(
+			entries.ForEach(tx, func(_ string, e Entry) error { k.table.put(e); return nil }),
+			heards.ForEach(tx, func(host string, m marks) error { k.heard[cluster.NodeID(host)] = m; return nil }),
+		)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read who had which address before: %w", err)
+	}
+	return k, nil
+}
+
+// Follow tells the Keeper what it works with, before it runs or is asked anything.
+func (k *Keeper) Follow(cfg Config) { k.cfg = cfg }
+
+// Note notes which addresses this host's own writes take from endpoints, in the transaction that makes them durable
+// (replica.Beside).
+func (k *Keeper) Note(tx *store.Tx, before, after *cluster.Snapshot, keys []cluster.Key) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	noted := false
+	for _, at := range keys {
+		if at.Kind != cluster.KindEndpoint {
+			continue
+		}
+		rec, there := after.Record(at)
+		old, was := cluster.Get[cluster.Endpoint](before, at.ID)
+		if !there || !was || rec.Version.Node != k.self || print(old) == 0 {
+			continue
+		}
+		now, live := rec.Body.(cluster.Endpoint)
+		for _, a := range old.Addrs {
+			if live && print(now) == print(old) && slices.Contains(now.Addrs, a) {
+				continue
+			}
+			noted = true
+			a = a.Unmap().WithZone("")
+			e := k.table.put(Entry{Block: netip.PrefixFrom(a, a.BitLen()), By: k.self, Counter: rec.Version.Counter, Had: []Had{{print(old), at.ID}}})
+			if err := k.keep(tx, e); err != nil {
+				return err
+			}
+		}
+	}
+	if !noted {
+		return nil
+	}
+	put, gone := k.table.bound()
+	for _, e := range put {
+		if err := k.keep(tx, e); err != nil {
+			return err
+		}
+	}
+	for _, one := range gone {
+		k.gone[one] = true
+	}
+	for one := range k.gone {
+		if err := entries.Delete(tx, one.name()); err != nil {
+			return err
+		}
+	}
+	clear(k.gone)
+	return nil
+}
+
+// keep writes an entry to the disk. k.mu is held.
+func (k *Keeper) keep(tx *store.Tx, e Entry) error {
+	delete(k.gone, e.key())
+	return entries.Put(tx, e.key().name(), e)
+}
+
+// Given are the entries that go with blocks to the host that gets them (ipam.Former).
+func (k *Keeper) Given(blocks []netip.Prefix) ([]byte, error) {
+	const most = 64 // of a message
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var list []Entry
+	for _, block := range blocks {
+		list = append(list, k.table.within(block, most)...)
+	}
+	if len(list) == 0 {
+		return nil, nil
+	}
+	return cbor.Marshal(list)
+}
+
+// Take notes what came with blocks: durably, and before any of their addresses is given to a container (ipam.Former).
+func (k *Keeper) Take(given []byte) error {
+	var list []Entry
+	if err := cbor.Unmarshal(given, &list); err != nil {
+		return fmt.Errorf("malformed list of %d bytes of who had which address before: %w", len(given), err)
+	}
+	for _, e := range list {
+		if !e.Block.IsValid() || e.Block != e.Block.Masked() || !e.By.Valid() {
+			return fmt.Errorf("%s is no block that somebody had", e.Block)
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.db.Update(func(tx *store.Tx) error {
+		for _, e := range list {
+			if err := k.keep(tx, k.table.put(e)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// asking reports whether anything could ask who a container is.
+func asking(snap *cluster.Snapshot) bool {
+	if cluster.PoliciesOf(snap).Any() {
+		return true
+	}
+	for n := range cluster.All[cluster.Network](snap) {
+		if n.Isolated() || n.Labelled {
+			return true
+		}
+	}
+	return false
+}
+
+// listeners are the other hosts that go by who a container is.
+func (k *Keeper) listeners(snap *cluster.Snapshot) (list []cluster.NodeID) {
+	for n := range cluster.All[cluster.Node](snap) {
+		if n.ID != k.self && n.Enforces > 0 {
+			list = append(list, n.ID)
+		}
+	}
+	return list
+}
+
+// many is of how many hosts an endpoint is kept one by one, while they have not been asked yet.
+const many = 16
+
+// Waiting says of this host's endpoints with which hosts they do not talk yet, and has these asked. It does not block.
+func (k *Keeper) Waiting(snap *cluster.Snapshot) map[string]Wait {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.table.entries) == 0 || !asking(snap) {
+		clear(k.since)
+		clear(k.asked)
+		return nil
+	}
+	var out map[string]Wait
+	var listeners []cluster.NodeID
+	needed := map[cluster.NodeID]marks{}
+	for e := range cluster.Written[cluster.Endpoint](snap, k.self) {
+		need := k.table.needs(e)
+		if need == nil {
+			continue
+		}
+		if listeners == nil {
+			listeners = k.listeners(snap)
+		}
+		var w Wait
+		for _, host := range listeners {
+			if k.heard[host].met(need) {
+				continue
+			}
+			w.Hosts = append(w.Hosts, host)
+			if needed[host] == nil {
+				needed[host] = marks{}
+			}
+			needed[host].raise(need)
+			w.All = w.All || k.asked[host] == nil || k.asked[host].tries == 0
+		}
+		if w.Hosts == nil {
+			continue
+		}
+		w.All = w.All && len(w.Hosts) > many
+		if out == nil {
+			out = map[string]Wait{}
+		}
+		out[e.ID] = w
+		if k.since[e.ID].IsZero() {
+			k.since[e.ID] = time.Now()
+		}
+	}
+	maps.DeleteFunc(k.since, func(id string, _ time.Time) bool { _, waits := out[id]; return !waits })
+	maps.DeleteFunc(k.asked, func(host cluster.NodeID, a *asked) bool { return needed[host] == nil && !a.asking })
+	for host, need := range needed {
+		a := k.asked[host]
+		if a == nil {
+			a = &asked{}
+			k.asked[host] = a
+		}
+		if a.need == nil || !a.need.met(need) {
+			a.next = time.Time{}
+		}
+		a.need = need
+	}
+	if len(needed) > 0 {
+		poke(k.wake)
+	}
+	return out
+}
+
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,324 @@
+package former
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/gossip"
+	"github.com/grapevine-net/grapevine/host/store"
+	"github.com/grapevine-net/grapevine/replica"
+)
+
+const (
+	here  cluster.NodeID = "1000000000000001"
+	there cluster.NodeID = "2000000000000002"
+)
+
+// machine is a host with its state file, on which one agent after the other runs.
+type machine struct {
+	self    cluster.NodeID
+	db      *store.DB
+	replica *replica.Replica
+	keeper  *Keeper
+	passes  chan struct{}
+	end     func()
+
+	mu   sync.Mutex
+	call func(node string, body []byte) ([]byte, error) // nil: gossip does not pass
+	asks int
+}
+
+func newMachine(t *testing.T, self cluster.NodeID) *machine {
+	m := &machine{self: self, passes: make(chan struct{}, 100)}
+	var err error
+	if m.db, err = store.Open(filepath.Join(t.TempDir(), "state.db")); err != nil {
+		t.Fatal(err)
+	}
+	m.start(t)
+	t.Cleanup(func() { m.end(); _ = m.db.Close() })
+	return m
+}
+
+// start starts an agent, in the place of one that is just gone.
+func (m *machine) start(t *testing.T) {
+	t.Helper()
+	if m.end != nil {
+		if err := m.replica.Flush(t.Context()); err != nil { // which it does each second
+			t.Fatal(err)
+		}
+		m.end()
+	}
+	k, err := Open(m.db, m.self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := replica.Open(m.db, m.self, replica.Beside(k.Note))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.Follow(Config{
+		Snapshot: r.Snapshot, Watch: r.Watch, Flush: r.Flush, Log: slog.New(slog.DiscardHandler),
+		Placed: func(context.Context, uint64) error { return nil },
+		Pass:   func(context.Context) error { m.passes <- struct{}{}; return nil },
+		Call: func(_ context.Context, node, method string, body []byte) ([]byte, error) {
+			m.mu.Lock()
+			m.asks++
+			call := m.call
+			m.mu.Unlock()
+			if call == nil || method != Method {
+				return nil, gossip.ErrUnreachable
+			}
+			return call(node, body)
+		},
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = k.Run(ctx) }()
+	m.replica, m.keeper, m.end = r, k, func() { cancel(); <-ended }
+}
+
+func (m *machine) put(t *testing.T, bodies ...cluster.Body) {
+	t.Helper()
+	if _, err := m.replica.Update(func(tx *replica.Tx) error {
+		for _, b := range bodies {
+			_ = tx.Put(b) // Update reports it
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *machine) remove(t *testing.T, id string) {
+	t.Helper()
+	if _, err := m.replica.Update(func(tx *replica.Tx) error { tx.Delete(cluster.Endpoint{ID: id}.Key()); return nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hear has a machine hear all that another one knows.
+func (m *machine) hear(t *testing.T, from *machine) {
+	t.Helper()
+	for chunk := range from.replica.Missing(m.replica.Digest(), 1<<20) {
+		if _, err := m.replica.Merge(chunk); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (m *machine) dial(f func(node string, body []byte) ([]byte, error)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.call = f
+}
+
+func (m *machine) asked() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.asks
+}
+
+// waits are the hosts that an endpoint waits for.
+func (m *machine) waits(id string) []cluster.NodeID {
+	return m.keeper.Waiting(m.replica.Snapshot())[id].Hosts
+}
+
+func (m *machine) want(t *testing.T, id string, hosts ...cluster.NodeID) {
+	t.Helper()
+	if got := m.waits(id); !slices.Equal(got, hosts) {
+		t.Errorf("%s waits for %v, want %v", id, got, hosts)
+	}
+}
+
+func (m *machine) eventually(t *testing.T, id string) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); len(m.waits(id)) > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s still waits for %v", id, m.waits(id))
+		}
+	}
+}
+
+func netw(l bool) cluster.Network { return cluster.Network{Name: "blue", VNID: 5, Labelled: l} }
+
+func node(id cluster.NodeID, enforces uint8) cluster.Node {
+	return cluster.Node{ID: id, Name: "host " + string(id), Enforces: enforces}
+}
+
+func container(host cluster.NodeID, id, app, a string) cluster.Endpoint {
+	e := labelled(id, app, a)
+	e.Host, e.MAC = host, "02:42:00:00:00:01"
+	return e
+}
+
+// TestKeeper: an endpoint with the address of another one waits for the host that has not heard, over the agent's end, and no longer
+// than until that host has heard. One that is the same to policies does not wait.
+func TestKeeper(t *testing.T) {
+	a, b := newMachine(t, here), newMachine(t, there)
+	a.put(t, node(here, 4), cluster.Network{Name: "blue", VNID: 5})
+	b.put(t, node(there, 4))
+	a.put(t, container(here, "web", "web", "10.77.0.9"), container(here, "app", "app", "10.77.0.8"))
+	a.hear(t, b)
+	b.hear(t, a)
+
+	a.remove(t, "web")
+	a.put(t, container(here, "bad", "bad", "10.77.0.9"))
+	a.remove(t, "app")
+	a.put(t, container(here, "app2", "app", "10.77.0.8"))
+	a.want(t, "bad") // there is no policy
+	a.put(t, cluster.Network{Name: "blue", VNID: 5, Labelled: true})
+	a.want(t, "bad", there)
+	a.want(t, "app2")
+	a.start(t)
+	a.want(t, "bad", there)
+
+	// It answers, and has not heard.
+	a.dial(func(_ string, body []byte) ([]byte, error) {
+		return b.keeper.Answer(context.Background(), string(here), body)
+	})
+	for n, end := a.asked(), time.Now().Add(20*time.Second); a.asked() < n+2; time.Sleep(10 * time.Millisecond) {
+		if a.want(t, "bad", there); time.Now().After(end) {
+			t.Fatal("it is not asked again")
+		}
+	}
+	b.hear(t, a)
+	a.eventually(t, "bad")
+
+	// The answer is for all that was written before, and stays over the agent's end.
+	a.dial(nil)
+	a.start(t)
+	a.want(t, "bad")
+	asks := a.asked()
+	a.put(t, container(here, "web", "web", "10.77.0.7"))
+	a.want(t, "web")
+	if a.asked() != asks {
+		t.Errorf("asked for nothing")
+	}
+}
+
+// TestGiven: who had addresses goes with them to the host that gets them.
+func TestGiven(t *testing.T) {
+	a, b := newMachine(t, here), newMachine(t, there)
+	a.put(t, node(here, 4), cluster.Network{Name: "blue", VNID: 5, Labelled: true})
+	b.put(t, node(there, 4))
+	a.put(t, container(here, "web", "web", "10.77.0.9"))
+	a.hear(t, b)
+	b.hear(t, a)
+	a.remove(t, "web")
+	given, err := a.keeper.Given([]netip.Prefix{single("10.77.0.9")})
+	if err != nil || given == nil {
+		t.Fatalf("given %q, %v", given, err)
+	}
+	if err := b.keeper.Take(given); err != nil {
+		t.Fatal(err)
+	}
+	b.put(t, container(there, "bad", "bad", "10.77.0.9"))
+	b.want(t, "bad", here)
+	b.start(t)
+	b.want(t, "bad", here)
+	if err := b.keeper.Take([]byte("x")); err == nil {
+		t.Error("what cannot be read is taken")
+	}
+	b.dial(func(_ string, body []byte) ([]byte, error) {
+		return a.keeper.Answer(context.Background(), string(there), body)
+	})
+	b.eventually(t, "bad")
+}
+
+// TestNotAsked: of a host that enforces nothing nothing is asked; one of an older agent that answers has heard after a while.
+func TestNotAsked(t *testing.T) {
+	a, b := newMachine(t, here), newMachine(t, there)
+	a.put(t, node(here, 4), cluster.Network{Name: "blue", VNID: 5, Labelled: true})
+	b.put(t, node(there, 0))
+	a.hear(t, b)
+	a.put(t, container(here, "web", "web", "10.77.0.9"))
+	a.remove(t, "web")
+	a.put(t, container(here, "bad", "bad", "10.77.0.9"))
+	a.want(t, "bad")
+	if n := a.asked(); n != 0 {
+		t.Errorf("asked %d times", n)
+	}
+	b.put(t, node(there, 4))
+	a.hear(t, b)
+	a.want(t, "bad", there)
+	a.dial(func(node string, _ []byte) ([]byte, error) {
+		return nil, &gossip.RemoteError{Node: node, Method: Method, Text: `unknown method "former.heard": is this host's agent older?`}
+	})
+	began := time.Now()
+	a.eventually(t, "bad")
+	if d := time.Since(began); d < grace {
+		t.Errorf("an older agent has heard after %s", d)
+	}
+}
+
+// TestProblems: one that lasts is named.
+func TestProblems(t *testing.T) {
+	a := newMachine(t, here)
+	a.put(t, node(here, 4), cluster.Network{Name: "blue", VNID: 5, Labelled: true})
+	b := newMachine(t, there)
+	b.put(t, node(there, 4))
+	a.hear(t, b)
+	a.put(t, container(here, "web", "web", "10.77.0.9"))
+	a.remove(t, "web")
+	a.put(t, container(here, "bad", "bad", "10.77.0.9"))
+	a.want(t, "bad", there)
+	if list := a.keeper.Problems(a.replica.Snapshot()); list != nil {
+		t.Errorf("at once: %v", list)
+	}
+	a.keeper.mu.Lock()
+	a.keeper.since["bad"] = time.Now().Add(-lasting)
+	a.keeper.mu.Unlock()
+	list := a.keeper.Problems(a.replica.Snapshot())
+	if len(list) != 1 || !strings.Contains(list[0].What, "10.77.0.9") || !strings.Contains(list[0].What, "host "+string(there)) {
+		t.Errorf("later: %v", list)
+	}
+}
+
+// TestManyHosts: while many are just being asked, an endpoint is kept from all of them by one word.
+func TestManyHosts(t *testing.T) {
+	a := newMachine(t, here)
+	a.dial(func(string, []byte) ([]byte, error) {
+		time.Sleep(100 * time.Millisecond)
+		return nil, errors.New("busy")
+	})
+	a.put(t, node(here, 4), cluster.Network{Name: "blue", VNID: 5, Labelled: true})
+	for i := range many + 1 {
+		id := cluster.NodeID("30000000000000" + string(rune('a'+i%6)) + string(rune('0'+i/6)))
+		s := cluster.New(id)
+		rec, _, err := s.Put(node(id, 4))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.replica.Merge(cluster.Encode([]cluster.Record{rec})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.put(t, container(here, "web", "web", "10.77.0.9"))
+	a.remove(t, "web")
+	a.put(t, container(here, "bad", "bad", "10.77.0.9"))
+	if w := a.keeper.Waiting(a.replica.Snapshot())["bad"]; !w.All || len(w.Hosts) != many+1 {
+		t.Errorf("at first: %+v", w)
+	}
+	<-a.passes
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		w := a.keeper.Waiting(a.replica.Snapshot())["bad"]
+		if !w.All && len(w.Hosts) == many+1 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("once all were asked: %+v", w)
+		}
+	}
+	if h := a.keeper.Unheard(a.replica.Snapshot())["bad"]; len(h) != many+1 {
+		t.Errorf("unheard %v", h)
+	}
+}

@@ -1,22 +1,12 @@
 package cluster
 
-import (
-	"fmt"
-	"net/netip"
-)
+import "net/netip"
 
 // ClientLabel is a label that the endpoints of clients have, with the client's name: policies may ask for it.
 const ClientLabel = "grapevine.client"
 
 // IsClient says that the endpoint is no container, but a device that comes by WireGuard (grapevine client).
 func (e Endpoint) IsClient() bool { return len(e.Client) > 0 }
-
-func (e Endpoint) validateClient() error {
-	if len(e.Client) != 0 && len(e.Client) != WireGuardKeySize {
-		return fmt.Errorf("a client's key of %d bytes, not %d", len(e.Client), WireGuardKeySize)
-	}
-	return optional("making", e.Made)
-}
 
 // Closed are those whose packets have no way out of their networks by a host: of internal networks, and the addresses of
 // the clients that come in there.

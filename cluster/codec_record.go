@@ -20,7 +20,7 @@ func (o opaque) Key() Key { return o.key }
 func (opaque) speaker() NodeID { return "" }
 
 func (o opaque) validate() error {
-	if o.key.Kind.known() && o.key.Kind != KindSignedPolicy { // decodeSigned
+	if !o.key.Kind.unread() {
 		return fmt.Errorf("body is missing")
 	}
 	return nil

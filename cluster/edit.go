@@ -52,7 +52,7 @@ func over(s *Snapshot, k Key, lost []Version) (base []Edit) {
 	return base[:min(len(base), MaxBase)]
 }
 
-// lost says whether one of two records of a kind that descends, which are the one that stays and the one that goes,
+// lost says whether one of two records whose bodies are edited, which are the one that stays and the one that goes,
 // is such an edit: the winner does not name it among those before it, and names some that are older, or all.
 func lost(winner, loser *Record) (l Lost, is bool) {
 	w, live := winner.Body.(edited)

@@ -25,35 +25,12 @@ type Egress struct {
 	Labels []string `cbor:"7,keyasint,omitempty"`
 }
 
-// LabelEgress is an Egress of some containers of its networks, by their labels. It is of a kind of its own: an agent that
-// knows of none would take an Egress with Labels for one of all containers.
-type LabelEgress Egress
-
-// Key names the record of an egress of some containers.
-func (e LabelEgress) Key() Key { return Key{KindLabelEgress, e.Name} }
-
-func (LabelEgress) speaker() NodeID { return "" }
-
 // Body is an egress as it is written.
 func (e Egress) Body() Body {
 	if len(e.Labels) > 0 {
 		return LabelEgress(e)
 	}
 	return e
-}
-
-// MaxEgressLabels is how many requirements an egress may have.
-const MaxEgressLabels = 16
-
-func (e LabelEgress) validate() error {
-	err := Egress(e).valid()
-	if len(e.Labels) == 0 || len(e.Labels) > MaxEgressLabels {
-		err = errors.Join(err, fmt.Errorf("it asks for %d labels, from 1 to %d", len(e.Labels), MaxEgressLabels))
-	}
-	for _, l := range e.Labels {
-		err = errors.Join(err, name("label", l))
-	}
-	return err
 }
 
 // Key names the record of an egress.
@@ -110,27 +87,4 @@ func (e Egress) Addr(v6 bool) netip.Addr {
 		return netip.Addr{}
 	}
 	return e.Addrs[i]
-}
-
-// EgressHolder says which host holds an egress' addresses, since it took them. Its holder writes it; whoever takes
-// them over writes over it, and who reads another host's name in it has lost them.
-type EgressHolder struct {
-	Egress string `cbor:"1,keyasint,omitempty"` // Egress.Name
-	Host   NodeID `cbor:"2,keyasint,omitempty"` // "": nobody
-	// MAC is that of the interface where the holder has it: who finds it in use, while the holder is silent, knows
-	// whether it is the holder's own.
-	MAC string `cbor:"3,keyasint,omitempty"`
-}
-
-// Key names the record of a holder.
-func (h EgressHolder) Key() Key { return Key{KindEgressHolder, h.Egress} }
-
-func (EgressHolder) speaker() NodeID { return "" }
-
-func (h EgressHolder) validate() error {
-	err := errors.Join(name("egress", h.Egress), mac(h.MAC))
-	if h.Host != "" {
-		err = errors.Join(err, host("holder", h.Host))
-	}
-	return err
 }

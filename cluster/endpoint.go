@@ -62,7 +62,7 @@ func (e Endpoint) Key() Key { return Key{KindEndpoint, e.ID} }
 
 func (e Endpoint) speaker() NodeID { return e.Host }
 
-func decodeEndpoint(raw []byte) (Body, error) {
+func decodeEndpoint(_ Key, raw []byte) (Body, error) {
 	var e Endpoint
 	err := decoding.Unmarshal(raw, &e)
 	e.Host, e.Network = NodeID(intern(string(e.Host))), intern(e.Network)
@@ -138,4 +138,11 @@ func LabelsFit(labels map[string]string) bool {
 		size += len(k) + len(v) + heads
 	}
 	return texts("labels", labels) == nil && len(labels) <= MaxLabels && size <= MaxLabelBytes
+}
+
+func (e Endpoint) validateClient() error {
+	if len(e.Client) != 0 && len(e.Client) != WireGuardKeySize {
+		return fmt.Errorf("a client's key of %d bytes, not %d", len(e.Client), WireGuardKeySize)
+	}
+	return optional("making", e.Made)
 }

@@ -38,16 +38,25 @@ const (
 // kinds say of each kind what the records of that kind have in common. A new kind is a row here, its number above, and
 // a file with its body (Body).
 var kinds = [...]struct {
-	name   string // for people
-	decode func(raw []byte) (Body, error)
+	name string // for people
+	// decode reads the body of a record with a key.
+	decode func(key Key, raw []byte) (Body, error)
 	// lasting: tombstones stay for good. A host that has been away brings back what it still has: of a Node that would
 	// be a forgotten host, of a policy a rule that somebody has taken back, of a service or an egress an address that others have.
 	lasting bool
 	// urgent: this host may need it before it hears of it again, so that it has to be on the disk: who owns what,
 	// networks, for which Docker asks as soon as it starts, and what its containers may then do.
 	urgent bool
-	// descends: its bodies say which edits they were made over (edited), so that one that is lost can be told.
-	descends bool
+	// lost, if it is not nil, says of two of them, the one that stays and the one that goes, whether an edit is lost by that: its bodies
+	// say which edits they were made over.
+	lost func(winner, loser *Record) (Lost, bool)
+	// order, if it is not nil, says which of two under one key stays, before their versions do; 0: these do. What this host would write
+	// and does not stay is refused.
+	order func(a, b *Record) int
+	// perHost: a host writes one, under its ID, beside its Node.
+	perHost bool
+	// unread: what decode cannot make sense of is kept and passed on, as of a kind that this agent does not know.
+	unread bool
 }{
 	KindNode:     {name: "node", decode: decodeAs[Node], lasting: true},
 	KindNetwork:  {name: "network", decode: decodeAs[Network], urgent: true},
@@ -55,21 +64,21 @@ var kinds = [...]struct {
 	KindEndpoint: {name: "endpoint", decode: decodeEndpoint},
 	KindUse:      {name: "use", decode: decodeAs[Use]},
 	KindClaim:    {name: "claim", decode: decodeAs[Claim], urgent: true},
-	KindPolicy:   {name: "policy", decode: decodeAs[Policy], lasting: true, urgent: true, descends: true},
+	KindPolicy:   {name: "policy", decode: decodeAs[Policy], lasting: true, urgent: true, lost: lost},
 	KindService:  {name: "service", decode: decodeAs[Service], lasting: true, urgent: true},
 
-	KindAddresses:    {name: "addresses", decode: decodeAs[Addresses]},
-	KindRealm:        {name: "realm", decode: decodeAs[Realm], urgent: true, descends: true},
+	KindAddresses:    {name: "addresses", decode: decodeAs[Addresses], perHost: true},
+	KindRealm:        {name: "realm", decode: decodeAs[Realm], urgent: true, lost: lost},
 	KindEgress:       {name: "egress", decode: decodeAs[Egress], lasting: true, urgent: true},
 	KindEgressHolder: {name: "egress holder", decode: decodeAs[EgressHolder], urgent: true},
 	KindListen:       {name: "listen", decode: decodeAs[Listen]},
 	KindTrial:        {name: "trial", decode: decodeAs[Trial], lasting: true},
 	KindLabelEgress:  {name: "egress by label", decode: decodeAs[LabelEgress], lasting: true, urgent: true},
-	KindBare:         {name: "bare", decode: decodeAs[Bare]},
+	KindBare:         {name: "bare", decode: decodeAs[Bare], perHost: true},
 	// Its tombstones may go: they take nothing away (signedOrder).
-	KindSignedPolicy: {name: "signed policy", decode: decodeAs[SignedPolicy], urgent: true, descends: true},
-	KindThrough:      {name: "through", decode: decodeAs[Through]},
-	KindUnfit:        {name: "unfit", decode: decodeAs[Unfit]},
+	KindSignedPolicy: {name: "signed policy", decode: decodeSigned, urgent: true, lost: lostSigned, order: signedOrder, unread: true},
+	KindThrough:      {name: "through", decode: decodeAs[Through], perHost: true},
+	KindUnfit:        {name: "unfit", decode: decodeAs[Unfit], perHost: true},
 }
 
 // known reports whether this agent knows what records of a kind say.
@@ -77,7 +86,19 @@ func (k Kind) known() bool { return int(k) < len(kinds) && kinds[k].decode != ni
 
 func (k Kind) lasting() bool { return k.known() && kinds[k].lasting }
 
-func (k Kind) descends() bool { return k.known() && kinds[k].descends }
+// lost says of two records of a kind whether an edit is lost by the one that stays.
+func (k Kind) lost(winner, loser *Record) (l Lost, is bool) {
+	if !k.known() || kinds[k].lost == nil {
+		return l, false
+	}
+	return kinds[k].lost(winner, loser)
+}
+
+// ordered reports whether records of a kind have an order of their own, before that of versions.
+func (k Kind) ordered() bool { return k.known() && kinds[k].order != nil }
+
+// unread reports whether a body of a kind may be one that this agent cannot make sense of.
+func (k Kind) unread() bool { return !k.known() || kinds[k].unread }
 
 // Urgent reports whether a record of a kind has to be on the disk before others hear that it is here.
 func (k Kind) Urgent() bool { return k.known() && kinds[k].urgent }
@@ -141,9 +162,7 @@ func (r *Record) decodeBody(raw []byte) (err error) {
 		r.Body = opaque{r.Key, bytes.Clone(raw)}
 		return nil
 	}
-	if r.Key.Kind == KindSignedPolicy {
-		r.Body = decodeSigned(r.Key, raw)
-	} else if r.Body, err = kinds[r.Key.Kind].decode(raw); err != nil {
+	if r.Body, err = kinds[r.Key.Kind].decode(r.Key, raw); err != nil {
 		return err
 	}
 	if _, kept := r.Body.(opaque); kept {
@@ -165,8 +184,22 @@ func (r *Record) decodeBody(raw []byte) (err error) {
 // buffers are for what is compared and thrown away.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-func decodeAs[T Body](raw []byte) (Body, error) {
+func decodeAs[T Body](_ Key, raw []byte) (Body, error) {
 	var b T
 	err := decoding.Unmarshal(raw, &b)
 	return b, err
+}
+
+// Only are the keys of the records of which a host writes one, beside its Node.
+func Only(s *Snapshot, id NodeID) (keys []Key) {
+	for k := range kinds {
+		key := Key{Kind(k), string(id)}
+		if !kinds[k].perHost {
+			continue
+		}
+		if r, there := s.Record(key); there && r.Deleted == 0 {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }

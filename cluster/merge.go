@@ -40,18 +40,14 @@ type Lost struct{ Edit, Winner Record }
 // noteLost notes whether r, which has just come, and what is here under its key are such.
 func (s *State) noteLost(r *Record, isNew bool) {
 	old, there := s.cur.byKey.Get(r)
-	if !r.Key.Kind.descends() || !there || old.Version == r.Version || !isNew && r.Version.Counter <= s.cur.Mark(r.Version.Node) {
+	if !there || old.Version == r.Version || !isNew && r.Version.Counter <= s.cur.Mark(r.Version.Node) {
 		return // nobody wants to know, or it was told before
 	}
 	winner, loser := old, r
 	if isNew {
 		winner, loser = r, old
 	}
-	descent := lost
-	if r.Key.Kind == KindSignedPolicy {
-		descent = lostSigned
-	}
-	if l, is := descent(winner, loser); is {
+	if l, is := r.Key.Kind.lost(winner, loser); is {
 		s.lost = append(s.lost, l)
 	}
 }
@@ -180,8 +176,8 @@ func (s *State) supersedes(r *Record) bool {
 	if foreignTo(old, r) {
 		return true
 	}
-	if r.Key.Kind == KindSignedPolicy {
-		if order := signedOrder(r, old); order != 0 {
+	if r.Key.Kind.ordered() {
+		if order := kinds[r.Key.Kind].order(r, old); order != 0 {
 			return order > 0
 		}
 	}

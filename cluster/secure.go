@@ -3,8 +3,6 @@ package cluster
 import (
 	"bytes"
 	"encoding/hex"
-	"errors"
-	"fmt"
 	"net/netip"
 )
 
@@ -96,34 +94,4 @@ func (s *Snapshot) Encrypted() bool {
 		}
 	}
 	return false
-}
-
-// maxTurn is more than hosts come to by changing keys: one that means harm cannot have the others' turns overflow.
-const maxTurn = 1 << 40
-
-func (n Node) validateWireGuard() error {
-	for _, key := range [][]byte{n.WireGuard, n.NetworksKey, n.Turn.Second} {
-		if len(key) != 0 && len(key) != WireGuardKeySize {
-			return fmt.Errorf("WireGuard key of %d bytes, not %d", len(key), WireGuardKeySize)
-		}
-	}
-	for _, proof := range [][]byte{n.KeyProof, n.Turn.SecondProof} {
-		if len(proof) != 0 && len(proof) != keyProofSize {
-			return fmt.Errorf("proof of a WireGuard key of %d bytes, not %d", len(proof), keyProofSize)
-		}
-	}
-	if n.Turn.At > maxTurn {
-		return fmt.Errorf("turn %d of WireGuard keys, at most %d", n.Turn.At, uint64(maxTurn))
-	}
-	return errors.Join(unicast("address of WireGuard", n.WireGuardAt.Addr()), unicast("second address of WireGuard", n.Turn.SecondAt.Addr()))
-}
-
-// maxIPsec is more than a public key takes that a host gives.
-const maxIPsec = 200
-
-func (n Node) validateIPsec() error {
-	if len(n.IPsec) > maxIPsec {
-		return fmt.Errorf("IPsec key of %d bytes, at most %d", len(n.IPsec), maxIPsec)
-	}
-	return nil
 }

@@ -120,12 +120,12 @@ func (p SignedPolicy) validate() error {
 
 // decodeSigned reads a body under a key. What is not signed by the key is kept and passed on as what an agent keeps that knows no
 // such records, and nobody asks for it: if it were refused, an older host that has it could tell the others nothing any more.
-func decodeSigned(k Key, raw []byte) Body {
-	p, err := decodeAs[SignedPolicy](raw)
+func decodeSigned(k Key, raw []byte) (Body, error) {
+	p, err := decodeAs[SignedPolicy](k, raw)
 	if err != nil || p.Key() != k || p.validate() != nil {
-		return opaque{k, bytes.Clone(raw)}
+		return opaque{k, bytes.Clone(raw)}, nil
 	}
-	return p
+	return p, nil
 }
 
 // signedOrder says which of two records of one key of this kind stays: 0, that of the higher version. What is signed stays before all

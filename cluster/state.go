@@ -138,7 +138,7 @@ func (s *State) Put(b Body) (rec Record, written bool, err error) {
 		r.proofs = s.proofs(c.Block)
 	}
 	s.signing.sign(&r)
-	if r.Key.Kind == KindSignedPolicy && !s.supersedes(&r) {
+	if r.Key.Kind.ordered() && !s.supersedes(&r) {
 		return Record{}, false, fmt.Errorf("write %s: %w", r.Key, ErrSerial)
 	}
 	s.write(&r)
@@ -152,8 +152,7 @@ func (s *State) Put(b Body) (rec Record, written bool, err error) {
 // that host's Node tombstone: write that one first.
 func (s *State) Delete(k Key, now time.Time) (Record, bool) {
 	old, ok := s.cur.Record(k)
-	_, signed := old.Body.(SignedPolicy)
-	if !ok && k.Kind != KindNode || old.Deleted != 0 || k.Kind == KindClaim || signed {
+	if !ok && k.Kind != KindNode || old.Deleted != 0 || k.Kind == KindClaim || k.Kind.ordered() && kinds[k.Kind].order(&Record{Key: k, Deleted: 1}, &old) < 0 {
 		return Record{}, false
 	}
 	r := Record{Key: k, Version: Version{s.clock + 1, s.self}, Prev: s.cur.Mark(s.self), Deleted: max(1, now.Unix())}

@@ -37,14 +37,3 @@ func (u Unfit) validate() error {
 	}
 	return err
 }
-
-// Only are the keys of the records of which a host writes one, beside its Node.
-func Only(s *Snapshot, id NodeID) (keys []Key) {
-	for _, k := range []Kind{KindAddresses, KindBare, KindThrough, KindUnfit} {
-		key := Key{k, string(id)}
-		if r, there := s.Record(key); there && r.Deleted == 0 {
-			keys = append(keys, key)
-		}
-	}
-	return keys
-}

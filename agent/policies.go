@@ -20,7 +20,7 @@ type policing struct{ agent *Agent }
 func (p policing) desk() edit.Desk {
 	a := p.agent
 	return edit.Desk{
-		Self: a.self(), Name: a.cfg.Name, Replica: a.replica, Enforced: a.plane.Overlay().Wait, Published: driver.Published, Traffic: a.traffic.Whole, Told: a.plane.Overlay().Answers, Full: a.plane.Overlay().FullByName,
+		Self: a.self(), Name: a.cfg.Name, Replica: a.replica, Enforced: a.plane.Overlay().Wait, Published: driver.Published, Traffic: a.traffic.Whole, Told: a.plane.Overlay().Answers, Full: a.plane.Overlay().FullByName, Unheard: a.former.Notes,
 		Lacks: func() string {
 			_, lacks := a.plane.Overlay().Enforces(past())
 			return lacks

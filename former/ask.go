@@ -257,10 +257,30 @@ func (k *Keeper) question(ctx context.Context, host cluster.NodeID, need marks) 
 func (k *Keeper) save() {
 	snap := k.cfg.Snapshot()
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	if len(k.unsaved) == 0 {
-		return // with another answer
+	with := len(k.unsaved) == 0 // another answer
+	k.mu.Unlock()
+	if with {
+		return
 	}
+	var unsaved map[cluster.NodeID]bool
+	err := k.db.Update(func(tx *store.Tx) error {
+		k.mu.Lock() // behind the disk's own, as in Note
+		defer k.mu.Unlock()
+		unsaved, k.unsaved = k.unsaved, map[cluster.NodeID]bool{}
+		k.forget(snap, unsaved)
+		return k.write(tx, unsaved)
+	})
+	if err == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	maps.Copy(k.unsaved, unsaved)
+	k.cfg.Log.Warn("what other hosts have heard is not on the disk: an agent that is started anew asks them once more", "err", err)
+}
+
+// forget forgets entries of which all hosts have heard, and hosts that are gone, which are then to be written as well. k.mu is held.
+func (k *Keeper) forget(snap *cluster.Snapshot, unsaved map[cluster.NodeID]bool) {
 	for _, one := range k.table.forget(func(by cluster.NodeID, counter uint64) bool {
 		for n := range cluster.All[cluster.Node](snap) {
 			if n.ID != k.self && k.heard[n.ID][by] < counter {
@@ -274,33 +294,30 @@ func (k *Keeper) save() {
 	for host := range k.heard {
 		if _, there := cluster.Get[cluster.Node](snap, string(host)); !there {
 			delete(k.heard, host)
-			k.unsaved[host] = true
+			unsaved[host] = true
 		}
 	}
-	err := k.db.Update(func(tx *store.Tx) error {
-		for host := range k.unsaved {
-			m, there := k.heard[host]
-			if !there {
-				if err := heards.Delete(tx, string(host)); err != nil {
-					return err
-				}
-				continue
-			}
-			if err := heards.Put(tx, string(host), m); err != nil {
+}
+
+// write writes what these hosts have heard, and removes the entries that are gone. k.mu is held.
+func (k *Keeper) write(tx *store.Tx, hosts map[cluster.NodeID]bool) error {
+	for host := range hosts {
+		m, there := k.heard[host]
+		if !there {
+			if err := heards.Delete(tx, string(host)); err != nil {
 				return err
 			}
+			continue
 		}
-		for one := range k.gone {
-			if err := entries.Delete(tx, one.name()); err != nil {
-				return err
-			}
+		if err := heards.Put(tx, string(host), m); err != nil {
+			return err
 		}
-		return nil
-	})
-	if err != nil {
-		k.cfg.Log.Warn("what other hosts have heard is not on the disk: an agent that is started anew asks them once more", "err", err)
-		return
 	}
-	clear(k.unsaved)
+	for one := range k.gone {
+		if err := entries.Delete(tx, one.name()); err != nil {
+			return err
+		}
+	}
 	clear(k.gone)
+	return nil
 }

@@ -176,9 +176,9 @@ func (k *Keeper) Take(given []byte) error {
 			return fmt.Errorf("%s is no block that somebody had", e.Block)
 		}
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	return k.db.Update(func(tx *store.Tx) error {
+		k.mu.Lock() // behind the disk's own, as in Note
+		defer k.mu.Unlock()
 		for _, e := range list {
 			if err := k.keep(tx, k.table.put(e)); err != nil {
 				return err

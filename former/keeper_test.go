@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fxamacker/cbor/v2"
+
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/host/store"
@@ -234,6 +236,47 @@ func TestGiven(t *testing.T) {
 	b.eventually(t, "bad")
 }
 
+// TestTogether: the disk is written by whoever notes, takes and saves at the same time, and nobody waits for the other for ever.
+func TestTogether(t *testing.T) {
+	a := newMachine(t, here)
+	a.put(t, node(here, 4), cluster.Network{Name: "blue", VNID: 5, Labelled: true})
+	given, err := cbor.Marshal([]Entry{{Block: single("10.77.0.9"), By: there, Counter: 3, Any: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 2)
+	go func() {
+		var err error
+		for range 100 {
+			err = errors.Join(err, a.keeper.Take(given))
+		}
+		ended <- err
+	}()
+	go func() {
+		for i := range 100 {
+			a.keeper.mu.Lock()
+			a.keeper.heard[there], a.keeper.unsaved[there] = marks{here: uint64(i)}, true
+			a.keeper.mu.Unlock()
+			a.keeper.save()
+		}
+		ended <- nil
+	}()
+	for range 100 {
+		a.put(t, container(here, "web", "web", "10.77.0.9"))
+		a.remove(t, "web")
+	}
+	for range 2 {
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("they wait for each other")
+		}
+	}
+}
+
 // TestNotAsked: of a host that enforces nothing nothing is asked; one of an older agent that answers has heard after a while.
 func TestNotAsked(t *testing.T) {
 	a, b := newMachine(t, here), newMachine(t, there)
@@ -273,6 +316,16 @@ func TestProblems(t *testing.T) {
 	a.want(t, "bad", there)
 	if list := a.keeper.Problems(a.replica.Snapshot()); list != nil {
 		t.Errorf("at once: %v", list)
+	}
+	b.put(t, container(there, "db", "db", "10.77.1.2"))
+	a.hear(t, b)
+	for _, pair := range [][2]string{{"10.77.0.9", "10.77.1.2"}, {"10.77.1.2", "10.77.0.9"}} {
+		if n := a.keeper.Notes(a.replica.Snapshot(), addr(pair[0]), addr(pair[1])); len(n) != 1 || !strings.Contains(n[0], "(10.77.0.9)") {
+			t.Errorf("%v: %q", pair, n)
+		}
+	}
+	if n := a.keeper.Notes(a.replica.Snapshot(), addr("10.77.0.9"), addr("192.0.2.1")); n != nil {
+		t.Errorf("to the outside: %q", n)
 	}
 	a.keeper.mu.Lock()
 	a.keeper.since["bad"] = time.Now().Add(-lasting)

@@ -2,6 +2,7 @@ package former
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -69,4 +70,27 @@ func whose(snap *cluster.Snapshot, endpoint string) string {
 		name = fmt.Sprintf("endpoint %.12s", endpoint)
 	}
 	return fmt.Sprintf("container %s (%s)", name, strings.Join(addrs, ", "))
+}
+
+// Notes say why nothing passes between two addresses that policies may let talk.
+func (k *Keeper) Notes(snap *cluster.Snapshot, from, to netip.Addr) (notes []string) {
+	waiting := k.Waiting(snap)
+	if len(waiting) == 0 {
+		return nil
+	}
+	of := map[netip.Addr]cluster.Endpoint{}
+	for e := range cluster.All[cluster.Endpoint](snap) {
+		for _, a := range e.Addrs {
+			if a == from || a == to {
+				of[a] = e
+			}
+		}
+	}
+	for _, pair := range [][2]netip.Addr{{from, to}, {to, from}} {
+		e, other := of[pair[0]], of[pair[1]].Host
+		if slices.Contains(waiting[e.ID].Hosts, other) {
+			notes = append(notes, fmt.Sprintf("nothing passes between %s and host %s now: another container had the address before, and the host has not said that it has heard who has it now", whose(snap, e.ID), snap.HostName(other)))
+		}
+	}
+	return notes
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -44,6 +45,8 @@ type Desk struct {
 	Full func() map[string]int
 	// Traffic is who talks to whom, on this host or on all.
 	Traffic func(ctx context.Context, all bool) (api.Traffic, error)
+	// Unheard says why nothing passes between two addresses, whatever policies say (package former); nil: nothing keeps any apart.
+	Unheard func(snap *cluster.Snapshot, from, to netip.Addr) []string
 	// Published reports whether labels with a key are told to other hosts.
 	Published func(key string) bool
 }
@@ -262,6 +265,9 @@ func (d Desk) Explain(_ context.Context, r api.ExplainRequest) (api.Explanation,
 	e, err := view.Explain(d.Replica.Snapshot(), d.Self, d.told(), r)
 	if err != nil {
 		return e, api.Errorf(http.StatusBadRequest, "%v", err)
+	}
+	if d.Unheard != nil {
+		e.Notes = append(e.Notes, d.Unheard(d.Replica.Snapshot(), e.From.Addr, e.To.Addr)...)
 	}
 	return e, nil
 }

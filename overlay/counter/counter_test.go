@@ -255,6 +255,74 @@ func TestScan(t *testing.T) {
 	}
 }
 
+// TestForms: however its headers are read, a packet is one of its connection.
+func TestForms(t *testing.T) {
+	spec, err := loadBpf()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var objs bpfObjects
+	if err := spec.LoadAndAssign(&objs, nil); err != nil {
+		t.Fatal(err)
+	}
+	defer objs.Close()
+	const ihl, fragment, proto, transport = 14, 20, 23, 34
+	udp := datagram(app, db, 40000, 5432, 100)
+	with := func(frame []byte, change func(b []byte) []byte) []byte { return change(append([]byte(nil), frame...)) }
+	tcp := with(udp, func(b []byte) []byte { b[proto], b[transport+12], b[transport+13] = 6, 0x50, 2; return b }) // SYN
+	optional := func(b []byte) []byte {
+		b[ihl] = 0x46
+		return append(append(append([]byte(nil), b[:transport]...), 1, 1, 1, 0), b[transport:]...)
+	}
+	first, later := func(b []byte) []byte { b[fragment] = 0x20; return b }, func(b []byte) []byte { b[fragment+1] = 9; return b }
+	ack := func(b []byte) []byte { b[transport+13] = 0x10; return b }
+	want := map[Half]Count{}
+	for _, c := range []struct {
+		frame   []byte
+		proto   uint8
+		ports   bool
+		flags   uint8
+		ignored bool
+	}{
+		{udp, 17, true, 0, false},
+		{with(udp, optional), 17, true, 0, false},
+		{with(udp, first), 17, true, 0, false},
+		{with(udp, later), 17, false, 0, false},
+		{tcp, 6, true, 2, false},
+		{with(tcp, optional), 6, true, 2, false},
+		{with(with(tcp, ack), optional), 6, true, 0x10, false},
+		{with(tcp, ack), 6, true, 0x10, false},
+		{with(tcp, later), 6, false, 0, false},
+		{tcp[:transport+10], 6, false, 0, false}, // cut before its flags
+		{udp[:transport+4], 17, true, 0, false},  // cut behind its ports
+		{with(udp, func(b []byte) []byte { b[ihl] = 0x65; return b }), 0, false, 0, true},
+		{with(udp, func(b []byte) []byte { b[ihl] = 0x44; return b }), 0, false, 0, true},
+	} {
+		if _, _, err := objs.GvCount.Test(c.frame); err != nil {
+			t.Fatal(err)
+		}
+		h := Half{app, db, 40000, 5432, c.proto}
+		if !c.ports {
+			h.SrcPort, h.DstPort = 0, 0
+		}
+		if n := want[h]; !c.ignored {
+			want[h] = Count{Packets: n.Packets + 1, Bytes: n.Bytes + uint64(len(c.frame)), Flags: n.Flags | c.flags}
+		}
+	}
+	var key wireHalf
+	var value wireCount
+	found := 0
+	for all := objs.GvHalves.Iterate(); all.Next(&key, &value); found++ {
+		w, is := want[key.key().Half]
+		if got := (Count{Packets: value.Packets, Bytes: value.Bytes, Flags: value.Flags}); !is || got != w {
+			t.Errorf("of %+v %+v are counted, want %+v", key.key(), got, w)
+		}
+	}
+	if found != len(want) {
+		t.Errorf("%d connections, want %d", found, len(want))
+	}
+}
+
 // BenchmarkCount is what a packet of a known connection costs.
 func BenchmarkCount(b *testing.B) {
 	spec, err := loadBpf()

@@ -37,7 +37,8 @@ struct count {
 	__u64 first, last; // nanoseconds since the host started
 	__u8 flags;  // all that TCP's had; of ICMP 1: it was an echo request
 	__u8 opened; // those of the first packet
-	__u8 unused[6];
+	__u16 tick;  // of the kernel's, in which last was noted
+	__u8 unused[4];
 };
 
 struct lost {
@@ -96,6 +97,60 @@ static __always_inline __u8 transport(struct __sk_buff *skb, struct half *h, __u
 	return 0;
 }
 
+// whole reads what most packets are, TCP and UDP in IPv4 without options, where their headers can be read at once: that takes a third
+// of what helpers take; 0: it is not such.
+static __always_inline int whole(struct __sk_buff *skb, struct half *h, __u8 *flags)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct iphdr *ip = data + ETH_HLEN;
+	__u8 *ports = (void *)(ip + 1);
+
+	if (skb->protocol != bpf_htons(ETH_P_IP) || (void *)(ports + 8) > end || ip->version != 4 || ip->ihl != 5 || ip->frag_off & bpf_htons(0x1fff))
+		return 0;
+	if (ip->protocol == IPPROTO_TCP) {
+		if ((void *)(ports + 14) > end)
+			return 0;
+		*flags = ports[13];
+	} else if (ip->protocol != IPPROTO_UDP) {
+		return 0;
+	}
+	h->src.w[2] = h->dst.w[2] = bpf_htonl(0xffff);
+	h->src.w[3] = ip->saddr;
+	h->dst.w[3] = ip->daddr;
+	h->protocol = ip->protocol;
+	*(__u32 *)&h->sport = *(__u32 *)ports;
+	return 1;
+}
+
+// parts reads all else, part by part, wherever it lies in the packet; 0: it is not IP.
+static __always_inline int parts(struct __sk_buff *skb, struct half *h, __u8 *flags)
+{
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		struct iphdr ip;
+
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) || ip.version != 4 || ip.ihl < 5)
+			return 0;
+		h->src = (struct addr){ { 0, 0, bpf_htonl(0xffff), ip.saddr } };
+		h->dst = (struct addr){ { 0, 0, bpf_htonl(0xffff), ip.daddr } };
+		h->protocol = ip.protocol;
+		if (!(ip.frag_off & bpf_htons(0x1fff)))
+			*flags = transport(skb, h, ETH_HLEN + ip.ihl * 4);
+		return 1;
+	}
+	if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr ip;
+
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) || ip.version != 6)
+			return 0;
+		__builtin_memcpy(&h->src, &ip.saddr, sizeof(h->src));
+		__builtin_memcpy(&h->dst, &ip.daddr, sizeof(h->dst));
+		h->protocol = ip.nexthdr;
+		*flags = transport(skb, h, ETH_HLEN + sizeof(ip));
+		return 1;
+	}
+	return 0;
+}
+
 // begin makes an entry, if there is room for one more of its interface.
 static __always_inline struct count *begin(struct half *h, struct count *fresh)
 {
@@ -125,38 +180,18 @@ int gv_count(struct __sk_buff *skb)
 	struct half h = {};
 	struct count *c, fresh = {};
 	struct lost *l;
-	__u64 now;
+	__u16 tick = bpf_jiffies64();
 	__u32 zero = 0;
 	__u8 flags = 0;
 
-	if (skb->protocol == bpf_htons(ETH_P_IP)) {
-		struct iphdr ip;
-
-		if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) || ip.version != 4 || ip.ihl < 5)
-			return TC_ACT_UNSPEC;
-		h.src = (struct addr){ { 0, 0, bpf_htonl(0xffff), ip.saddr } };
-		h.dst = (struct addr){ { 0, 0, bpf_htonl(0xffff), ip.daddr } };
-		h.protocol = ip.protocol;
-		if (!(ip.frag_off & bpf_htons(0x1fff)))
-			flags = transport(skb, &h, ETH_HLEN + ip.ihl * 4);
-	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
-		struct ipv6hdr ip;
-
-		if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) || ip.version != 6)
-			return TC_ACT_UNSPEC;
-		__builtin_memcpy(&h.src, &ip.saddr, sizeof(h.src));
-		__builtin_memcpy(&h.dst, &ip.daddr, sizeof(h.dst));
-		h.protocol = ip.nexthdr;
-		flags = transport(skb, &h, ETH_HLEN + sizeof(ip));
-	} else {
+	if (!whole(skb, &h, &flags) && !parts(skb, &h, &flags))
 		return TC_ACT_UNSPEC;
-	}
 	h.ifindex = skb->ifindex;
-	now = bpf_ktime_get_ns();
 	c = bpf_map_lookup_elem(&gv_halves, &h);
 	if (!c) {
-		fresh.first = fresh.last = now;
+		fresh.first = fresh.last = bpf_ktime_get_ns();
 		fresh.opened = flags;
+		fresh.tick = tick;
 		c = begin(&h, &fresh);
 	}
 	if (!c) {
@@ -169,7 +204,10 @@ int gv_count(struct __sk_buff *skb)
 	}
 	__sync_fetch_and_add(&c->packets, 1);
 	__sync_fetch_and_add(&c->bytes, skb->len);
-	c->last = now;
+	if (c->tick != tick) { // to ask the clock takes a third of all that this does: last is as of the first packet in a tick
+		c->tick = tick;
+		c->last = bpf_ktime_get_ns();
+	}
 	if ((c->flags | flags) != c->flags)
 		c->flags |= flags;
 	return TC_ACT_UNSPEC;

@@ -18,6 +18,9 @@ import (
 const (
 	packetBytes = 2 << 20   // room for packets that wait, as memberlist has it
 	streamBytes = 128 << 10 // of a stream: the kernel keeps twice that, for each one
+	// unkept has no stream be kept alive: each has a deadline, most live for a moment, and to ask for it is four system calls at
+	// either end, of the dozen that a stream takes.
+	unkept = -1
 )
 
 // sockets is a host's place in the network: memberlist's transport over UDP and TCP, whose
@@ -39,7 +42,7 @@ type sockets struct {
 func listenOn(bind netip.AddrPort) (*sockets, error) {
 	s := &sockets{packets: make(chan *memberlist.Packet), streams: make(chan net.Conn)}
 	s.ended, s.end = context.WithCancel(context.Background())
-	small := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+	small := net.ListenConfig{KeepAlive: unkept, Control: func(_, _ string, c syscall.RawConn) error {
 		// For streams that are accepted, before their window is announced. A stream goes on
 		// if it cannot be had.
 		return c.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, streamBytes) })
@@ -164,7 +167,7 @@ func (s *sockets) StreamCh() <-chan net.Conn { return s.streams }
 
 // DialTimeout implements memberlist.Transport.
 func (s *sockets) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
-	return (&net.Dialer{Timeout: timeout}).Dial("tcp", addr)
+	return (&net.Dialer{Timeout: timeout, KeepAlive: unkept}).Dial("tcp", addr)
 }
 
 // Shutdown implements memberlist.Transport.

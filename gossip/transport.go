@@ -59,7 +59,7 @@ func newTransport(d *door, inner memberlist.Transport) *transport {
 	t.work.spawn(t.accept)
 	if s, ok := inner.(*sockets); ok {
 		t.dialer = func(ctx context.Context, addr string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "tcp", addr)
+			return (&net.Dialer{KeepAlive: unkept}).DialContext(ctx, "tcp", addr)
 		}
 		s.start(newScreen(d).pass)
 	} else {

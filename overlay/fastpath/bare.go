@@ -157,7 +157,7 @@ func (h Headerless) set(b Bare) error {
 			continue
 		}
 		v.Until = 0
-		if err := p.objs.GvBareHosts.Put(k, v); err != nil {
+		if err := put(p.objs.GvBareHosts, k, v); err != nil {
 			return err
 		}
 		p.bare.hosts[k] = v
@@ -181,7 +181,7 @@ func (h Headerless) set(b Bare) error {
 		if p.bare.says[k] == v {
 			continue
 		}
-		if err := p.objs.GvBareFrom.Put(k, v); err != nil {
+		if err := put(p.objs.GvBareFrom, k, v); err != nil {
 			return err
 		}
 		p.bare.says[k] = v
@@ -202,7 +202,7 @@ func (h Headerless) set(b Bare) error {
 		if p.bare.hosts[k] == v {
 			continue
 		}
-		if err := p.objs.GvBareHosts.Put(k, v); err != nil {
+		if err := put(p.objs.GvBareHosts, k, v); err != nil {
 			return err
 		}
 		p.bare.hosts[k] = v
@@ -253,7 +253,7 @@ func (h Headerless) retire(k bareKey, v bareValue) (kept bool, err error) {
 		return true, nil
 	}
 	v.VNID = 0
-	if err := p.objs.GvBareFrom.Put(k, v); err != nil {
+	if err := put(p.objs.GvBareFrom, k, v); err != nil {
 		return true, err
 	}
 	p.bare.says[k] = v
@@ -380,7 +380,7 @@ func (h Headerless) quiet(found map[string]*ebpf.Map) error {
 		return h.leaveNICs("")
 	}
 	theirs.On = 0
-	return config.Put(uint32(0), theirs)
+	return put(config, uint32(0), theirs)
 }
 
 // linger is for a path that ends, of which others may still believe that it takes packets without headers.

@@ -119,7 +119,7 @@ func (c configValue) nic() uint32 { return max(c.Underlay, c.Judged) }
 // hold gives the programs at the NIC and at containers' interfaces those that end with this process.
 func (p *Path) hold() error {
 	for slot, prog := range map[uint32]*ebpf.Program{heldEndpoint: p.objs.GvAgain, heldUnderlay: p.objs.GvUnderlayJudged} {
-		if err := p.objs.GvHeld.Put(slot, prog); err != nil {
+		if err := put(p.objs.GvHeld, slot, prog); err != nil {
 			return fmt.Errorf("hold the programs that take packets between hosts directly: %w", err)
 		}
 	}
@@ -158,7 +158,7 @@ func (w *ways) set(m *ebpf.Map, nic uint32, by map[bypass.MAC]int) error {
 		if w.ports[k] == index {
 			continue
 		}
-		if err := m.Put(k, index); err != nil {
+		if err := put(m, k, index); err != nil {
 			return fmt.Errorf("send by one: %w", err)
 		}
 		w.ports[k] = index

@@ -173,7 +173,7 @@ func (i Inside) Narrow(device string, touched []netip.Prefix, next []InsideRange
 		if v, there := p.inside.held[k]; there && v == (insideValue{}) {
 			return nil
 		}
-		if err := p.inside.ranges.Put(k, insideValue{}); err != nil {
+		if err := put(p.inside.ranges, k, insideValue{}); err != nil {
 			return fmt.Errorf("change what goes in WireGuard without VXLAN: %w", err)
 		}
 		p.inside.held[k] = insideValue{}
@@ -237,7 +237,7 @@ func (i Inside) widen(w InsideWays) error {
 		self.On = 1
 	}
 	if !on {
-		if err := n.self.Put(uint32(0), self); err != nil {
+		if err := put(n.self, uint32(0), self); err != nil {
 			return err
 		}
 	}
@@ -246,7 +246,7 @@ func (i Inside) widen(w InsideWays) error {
 		if held, there := n.held[k]; there && held == v {
 			continue
 		}
-		if err := n.ranges.Put(k, v); err != nil {
+		if err := put(n.ranges, k, v); err != nil {
 			return err
 		}
 		n.held[k] = v
@@ -277,7 +277,7 @@ func (i Inside) widen(w InsideWays) error {
 		delete(n.taking, a)
 	}
 	for a := range takes {
-		if err := n.hosts.Put(a, until); err != nil {
+		if err := put(n.hosts, a, until); err != nil {
 			return err
 		}
 		n.taking[a] = true
@@ -289,10 +289,10 @@ func (i Inside) widen(w InsideWays) error {
 	if err != nil {
 		return err
 	}
-	if err := n.device.Put(uint32(0), uint32(l.Index)); err != nil {
+	if err := put(n.device, uint32(0), uint32(l.Index)); err != nil {
 		return err
 	}
-	return n.self.Put(uint32(0), self)
+	return put(n.self, uint32(0), self)
 }
 
 // End takes and sends nothing so any more: what still comes so is dropped.
@@ -304,7 +304,7 @@ func (i Inside) End(device string) error {
 	p.inside = insides{}
 	var err error
 	if p.objs != nil {
-		err = p.objs.GvInSelf.Put(uint32(0), insideSelf{})
+		err = put(p.objs.GvInSelf, uint32(0), insideSelf{})
 	} else {
 		err = i.quiet()
 	}
@@ -344,7 +344,7 @@ func hush(found map[string]*ebpf.Map) error {
 		return err
 	}
 	theirs.On = 0
-	return config.Put(uint32(0), theirs)
+	return put(config, uint32(0), theirs)
 }
 
 // adoptInto adds to maps those of the program of a former agent at the device, which stays until Begin puts another one in its place.

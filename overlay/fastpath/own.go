@@ -224,7 +224,7 @@ func (p *Path) Secret() (uint32, error) {
 		_, _ = rand.Read(b[:])
 		secret = binary.BigEndian.Uint32(b[:])
 	}
-	if err := p.tables.generation.Put(secretPlace, secret); err != nil {
+	if err := put(p.tables.generation, secretPlace, secret); err != nil {
 		return 0, fmt.Errorf("tell the fast path what the switch knows it by: %w", err)
 	}
 	return secret, nil

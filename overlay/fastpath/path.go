@@ -467,7 +467,7 @@ func (p *Path) load() error {
 		return fmt.Errorf("load the fast path's programs (needs Linux 5.12 with CONFIG_BPF_SYSCALL, and CAP_BPF and CAP_NET_ADMIN): %w", err)
 	}
 	for slot, prog := range map[uint32]*ebpf.Program{heldDeliver: objs.GvDeliver, heldLeave: objs.GvAgain, heldAgain: objs.GvEndpoint} {
-		if err := objs.GvHeld.Put(slot, prog); err != nil {
+		if err := put(objs.GvHeld, slot, prog); err != nil {
 			return errors.Join(fmt.Errorf("hold the programs that carry from and to the gateway: %w", err), objs.Close())
 		}
 	}

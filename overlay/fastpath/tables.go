@@ -6,8 +6,10 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/grapevine-net/grapevine/overlay/pipeline"
 )
@@ -296,8 +298,26 @@ func (t *tables) put(m *ebpf.Map, key, value any) error {
 			return err
 		}
 	}
-	return m.Put(key, value)
+	return put(m, key, value)
 }
+
+// put has a map hold an entry. Maps whose entries are not made beforehand take them from a short list of the processor's, since Linux 6.1,
+// which the kernel fills again a moment later: after a burst of entries it says that there is no memory, and a moment later there is.
+func put(m *ebpf.Map, key, value any) error {
+	return persist(func() error { return m.Put(key, value) })
+}
+
+func persist(put func() error) (err error) {
+	for wait := time.Millisecond; ; wait *= 2 {
+		if err = put(); !errors.Is(err, unix.ENOMEM) || wait > longest {
+			return err
+		}
+		time.Sleep(wait)
+	}
+}
+
+// longest is how long persist waits at last; it is twice that in all.
+const longest = 64 * time.Millisecond
 
 func (t *tables) remove(m *ebpf.Map, key any) error {
 	_, err := t.removed(m, key)

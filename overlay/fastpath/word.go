@@ -86,7 +86,7 @@ func (w *word) withdraw() error {
 	}
 	without := w.now
 	without.Judged = 0
-	if err := w.objs.GvConfig.Put(uint32(0), without); err != nil {
+	if err := put(w.objs.GvConfig, uint32(0), without); err != nil {
 		w.odd, w.until = true, 0
 		return errors.Join(err, w.release())
 	}
@@ -96,7 +96,7 @@ func (w *word) withdraw() error {
 
 // release makes nothing direct by all other ways that there are.
 func (w *word) release() error {
-	errs := []error{w.objs.GvLease.Put(uint32(0), uint64(0))}
+	errs := []error{put(w.objs.GvLease, uint32(0), uint64(0))}
 	for _, slot := range []uint32{heldEndpoint, heldUnderlay} {
 		if err := w.objs.GvHeld.Delete(slot); !errors.Is(err, ebpf.ErrKeyNotExist) {
 			errs = append(errs, err)
@@ -120,7 +120,7 @@ func (w *word) renew() bool {
 // lease lets what was judged count for a while.
 func (w *word) lease() error {
 	until := clock() + bypass.Lease
-	if err := w.objs.GvLease.Put(uint32(0), uint64(until)); err != nil {
+	if err := put(w.objs.GvLease, uint32(0), uint64(until)); err != nil {
 		return fmt.Errorf("let packets between hosts be direct for %s: %w", bypass.Lease, err)
 	}
 	w.until = until

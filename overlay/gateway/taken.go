@@ -71,9 +71,15 @@ func TakenBefore(subnets []netip.Prefix, dev string) (list []Taken) {
 // priorityOfMain is that of the rule by which the kernel looks up the main table.
 const priorityOfMain = 32766
 
-// TakenFromMain is TakenBefore of what the host itself sends to an IPv6 prefix that the main table leads to an interface.
+// lastOfOurs is the last priority of rules about VTEPs inside what encrypts.
+const lastOfOurs = 2
+
+// TakenFromMain is TakenBefore of what the host itself sends to an IPv6 prefix that the main table leads to an interface. The first
+// rules, if they are about that prefix and no other, are ours (package wireguard): while the interface is gone they lead nowhere.
 func TakenFromMain(to netip.Prefix, dev string) []Taken {
-	rules := rulesBefore(unix.AF_INET6, unix.RT_TABLE_MAIN, priorityOfMain)
+	rules := slices.DeleteFunc(rulesBefore(unix.AF_INET6, unix.RT_TABLE_MAIN, priorityOfMain), func(r netlink.Rule) bool {
+		return r.Priority <= lastOfOurs && r.Dst != nil && r.Dst.String() == to.String()
+	})
 	asker := asker{rules: rules, family: unix.AF_INET6, table: unix.RT_TABLE_MAIN, leads: dev}
 	if t, taken := asker.ask(to, FromHost); taken && len(rules) > 0 {
 		return add(nil, t, to, FromHost)

@@ -127,3 +127,23 @@ func TestTakenFromMain(t *testing.T) {
 		is("")
 	})
 }
+
+// TestTakenByOurs: rules that lead a prefix of ours nowhere while its interface is gone are nobody else's; another program's is named yet.
+func TestTakenByOurs(t *testing.T) {
+	linktest.New(t).Do(func() {
+		to := prefixes("fd67:1::/64")[0]
+		ip(t, "link", "set", "lo", "up")
+		ip(t, "-6", "route", "add", "unreachable", to.String(), "metric", "2147483647")
+		ip(t, "-6", "rule", "add", "priority", "1", "to", to.String(), "lookup", "main", "suppress_prefixlength", "63")
+		ip(t, "-6", "rule", "add", "priority", "2", "to", to.String(), "unreachable")
+		if list := TakenFromMain(to, "gvwg"); len(list) > 0 {
+			t.Errorf("taken: %+v", list)
+		}
+		ip(t, "-6", "rule", "del", "priority", "1")
+		ip(t, "-6", "rule", "del", "priority", "2")
+		ip(t, "-6", "rule", "add", "priority", "9", "blackhole")
+		if list := TakenFromMain(to, "gvwg"); len(list) != 1 || list[0].At != 9 {
+			t.Errorf("by another's rule: %+v", list)
+		}
+	})
+}

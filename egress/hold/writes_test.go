@@ -24,7 +24,11 @@ type wide struct {
 
 func (w *wide) Look() (View, error)               { return w, nil }
 func (w *wide) Announce(string, netip.Addr) error { return nil }
-func (w *wide) Linked(string) bool                { return !w.cut }
+func (w *wide) Linked(string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.cut
+}
 func (w *wide) Probe(context.Context, string, netip.Addr) (net.HardwareAddr, error) {
 	return nil, nil
 }
@@ -78,7 +82,9 @@ func TestWrites(t *testing.T) {
 	before := r.Snapshot().Rev()
 	taken := uint64(0)
 	for n := range 600 { // a minute
+		w.mu.Lock()
 		w.cut = n%6 < 3
+		w.mu.Unlock()
 		k.step(t.Context(), r.Snapshot(), now)
 		now = now.Add(tick)
 		for i := range many { // what it lets go the other one takes

@@ -88,6 +88,46 @@ func TestExactAddressOfAnotherShare(t *testing.T) {
 
 // IPv6 networks, from the seed's part of the space and from another host's, in shares
 // of any size and in host subnets, of which there are more than can be tried.
+// handed notes what is asked of it, and what it is given.
+type handed struct {
+	blocks []netip.Prefix
+	took   []string
+	fails  error
+}
+
+func (h *handed) Given(blocks []netip.Prefix) ([]byte, error) {
+	h.blocks = append(h.blocks, blocks...)
+	return []byte("former"), nil
+}
+
+func (h *handed) Take(given []byte) error {
+	h.took = append(h.took, string(given))
+	return h.fails
+}
+
+// TestFormerGoesWithAddresses: what is known of who had an address before goes with it, and where that is not noted the address is not
+// given to a container.
+func TestFormerGoesWithAddresses(t *testing.T) {
+	w := newWorld(t, 2)
+	a, b := w.hosts[0], w.hosts[1]
+	gives, gets := &handed{}, &handed{}
+	a.core.cfg.Former, b.core.cfg.Former = gives, gets
+	p := w.network(a, "blue", 0)
+	w.spread()
+	want := netip.MustParseAddr("10.128.0.77")
+	_ = get(b.Address(ctx, p, anywhere, want))(t)
+	if len(gives.blocks) != 1 || gives.blocks[0] != single(want) {
+		t.Errorf("asked what is known of %v", gives.blocks)
+	}
+	if len(gets.took) != 1 || gets.took[0] != "former" {
+		t.Errorf("took %q", gets.took)
+	}
+	gets.fails = errors.New("the disk is full")
+	if _, err := b.Address(ctx, p, anywhere, want.Next()); err == nil || !strings.Contains(err.Error(), "the disk is full") {
+		t.Errorf("with nothing noted: %v", err)
+	}
+}
+
 func TestIPv6(t *testing.T) {
 	w := newWorld(t, 3)
 	a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]

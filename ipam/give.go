@@ -27,10 +27,10 @@ func (a *giver) serveGive(_ context.Context, from string, body []byte) ([]byte, 
 	if err := g.check(); err != nil {
 		return nil, err
 	}
-	recs, err := a.give(cluster.NodeID(from), g)
+	recs, blocks, err := a.give(cluster.NodeID(from), g)
 	reply := replyGive{}
 	if err == nil && a.core.cfg.Former != nil {
-		if reply.Former, err = a.core.cfg.Former.Given(claimed(recs)); err != nil {
+		if reply.Former, err = a.core.cfg.Former.Given(blocks); err != nil {
 			return nil, err // the claims come by gossip, and with them less is known
 		}
 	}
@@ -52,16 +52,6 @@ func (a *giver) serveGive(_ context.Context, from string, body []byte) ([]byte, 
 	return encode(reply)
 }
 
-// claimed are the blocks of claims.
-func claimed(recs []cluster.Record) (blocks []netip.Prefix) {
-	for _, r := range recs {
-		if c, ok := r.Body.(cluster.Claim); ok {
-			blocks = append(blocks, c.Block)
-		}
-	}
-	return blocks
-}
-
 // isSubnet reports whether what is asked for is a subnet, made or being made here, or a
 // piece of one: that is for a pool of somebody who has not heard of it yet. An address
 // alone is not.
@@ -77,26 +67,26 @@ func (a *giver) isSubnet(g askGive) bool {
 	})
 }
 
-// give writes the claim that makes to the owner of what it asks for, and returns it.
-func (a *giver) give(to cluster.NodeID, g askGive) ([]cluster.Record, error) {
+// give writes the claim that makes to the owner of what it asks for, and returns it, and what it is about.
+func (a *giver) give(to cluster.NodeID, g askGive) (recs []cluster.Record, blocks []netip.Prefix, err error) {
 	a.core.mu.Lock()
 	defer a.core.mu.Unlock()
 	if err := a.core.mayHave(to); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := a.core.mayHandOut(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	blocks, err := a.pick(to, g)
+	blocks, err = a.pick(to, g)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	recs, err := a.core.claim(to, blocks...)
+	recs, err = a.core.claim(to, blocks...)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	a.core.cfg.Log.Info("gave a range away", "range", blocks[0], "to", to)
-	return a.core.withAround(recs), nil
+	return a.core.withAround(recs), blocks, nil
 }
 
 // pick picks the blocks to give. a.mu is held.

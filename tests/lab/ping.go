@@ -89,12 +89,24 @@ func pingStream(to netip.Addr, interval time.Duration) error {
 		case <-ctx.Done():
 		}
 	}
-	for late := time.After(time.Second); result.Received < result.Sent; {
+	// A busy host answers late. One more is sent until it is answered: what was sent before that and has no answer a second later is lost.
+	fence, again, dead := uint16(result.Sent), time.NewTicker(100*time.Millisecond), time.After(5*time.Second)
+	defer again.Stop()
+	for late := (<-chan time.Time)(nil); result.Received < result.Sent; {
 		select {
 		case a := <-e.answers:
+			if a.seq == fence && late == nil {
+				late = time.After(time.Second)
+			}
 			record(a.seq, a.at)
 			continue
+		case <-again.C:
+			if late == nil {
+				e.send(fence)
+			}
+			continue
 		case <-late:
+		case <-dead:
 		}
 		break
 	}

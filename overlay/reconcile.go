@@ -167,7 +167,7 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 	}
 	have := r.flows
 	if why >= theirs && !r.sure(why) {
-		if have, err = r.dump(ctx); err != nil {
+		if have, err = r.dump(ctx, !r.known || pipeline.AnyGroup(want)); err != nil {
 			return err
 		}
 		changes = pipeline.Diff(have, want)
@@ -329,7 +329,8 @@ func (r *reconciler) sure(why reason) bool {
 	return why == everything && r.known && r.silent != nil && r.silent(r.read) && time.Since(r.read) < reread
 }
 
-func (r *reconciler) dump(ctx context.Context) ([]pipeline.Flow, error) {
+// dump reads the flows of the switch and, where there may be any, its groups: to ask for these is a process more.
+func (r *reconciler) dump(ctx context.Context, grouped bool) ([]pipeline.Flow, error) {
 	r.read = time.Now()
 	flows, err := r.cfg.Bridge.DumpFlows(ctx)
 	if err != nil {
@@ -339,7 +340,14 @@ func (r *reconciler) dump(ctx context.Context) ([]pipeline.Flow, error) {
 	for i, f := range flows {
 		out[i] = pipelineFlow(f)
 	}
-	return out, nil
+	if !grouped {
+		return out, nil
+	}
+	groups, err := r.cfg.Bridge.DumpGroups(ctx)
+	for _, g := range groups {
+		out = append(out, pipeline.GroupEntry(g.ID, g.Text))
+	}
+	return out, err
 }
 
 // pipelineFlow leaves out the counters. A flow with timeouts or flags is none that

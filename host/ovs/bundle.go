@@ -7,12 +7,13 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"time"
 )
 
 // ApplyBundle applies lines of `ovs-ofctl --bundle add-flows` ("add ...",
-// "delete_strict ...") as one: all of them or, with an error, none.
+// "delete_strict ...") as one: all of them or, with an error, none. Lines that begin with "group" are of `ovs-ofctl bundle`.
 //
 // Most bundles are sent to the switch from here. One with a line that is not encoded
 // here, or that the switch refuses, goes through ovs-ofctl: that knows everything and
@@ -27,12 +28,23 @@ func (b *Bridge) ApplyBundle(ctx context.Context, lines []string) error {
 			return nil
 		}
 	}
+	args := []string{"--bundle", "add-flows"}
+	if slices.ContainsFunc(lines, isGroup) {
+		args, lines = []string{"bundle"}, slices.Clone(lines)
+		for i, line := range lines {
+			if !isGroup(line) {
+				lines[i] = "flow " + line
+			}
+		}
+	}
 	stdin := []byte(strings.Join(lines, "\n") + "\n")
-	if _, err := b.ofctl(ctx, limit, stdin, "--bundle", "add-flows", "unix:"+b.mgmt(), "-"); err != nil {
+	if _, err := b.ofctl(ctx, limit, stdin, append(args, "unix:"+b.mgmt(), "-")...); err != nil {
 		return fmt.Errorf("change %d flows of %s: %w", len(lines), b.Name, err)
 	}
 	return nil
 }
+
+func isGroup(line string) bool { return strings.HasPrefix(line, "group ") }
 
 // bundleTimeout bounds a bundle of so many flows.
 func bundleTimeout(flows int) time.Duration {

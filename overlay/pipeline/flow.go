@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Flow is one OpenFlow flow in canonical text. Match has no spaces and may be
+// Flow is one OpenFlow flow in canonical text, or a group (GroupTable). Match has no spaces and may be
 // empty; Actions is what stands after "actions=".
 type Flow struct {
 	Table    uint8
@@ -29,11 +29,19 @@ func (f Flow) key() flowKey { return flowKey{f.Table, f.Priority, f.Match} }
 // Add is the flow as a line of `ovs-ofctl --bundle add-flows`. Adding replaces a
 // flow with the same table, priority and match.
 func (f Flow) Add() string {
+	if f.isGroup() {
+		return "group add_or_mod " + f.Match + "," + f.Actions
+	}
 	return fmt.Sprintf("add cookie=%#x,%s,actions=%s", f.Cookie, f.strict(), f.Actions)
 }
 
 // Delete is the line that deletes exactly this flow, and is no error if it is gone.
-func (f Flow) Delete() string { return "delete_strict " + f.strict() }
+func (f Flow) Delete() string {
+	if f.isGroup() {
+		return "group delete " + f.Match
+	}
+	return "delete_strict " + f.strict()
+}
 
 func (f Flow) strict() string {
 	s := fmt.Sprintf("table=%d,priority=%d", f.Table, f.Priority)
@@ -85,14 +93,14 @@ func handed(was, now Flow) bool {
 // Empty says that nothing is to be done.
 func (c Changes) Empty() bool { return len(c.Add)+len(c.Modify)+len(c.Delete) == 0 }
 
-// Lines is the bundle that applies the changes at once: what is added first,
-// what is deleted last, though the switch makes all of it visible together.
+// Lines is the bundle that applies the changes at once: what is added first, groups before all else,
+// what is deleted last, groups after all else, though the switch makes all of it visible together.
 func (c Changes) Lines() []string {
 	lines := make([]string, 0, len(c.Add)+len(c.Modify)+len(c.Delete))
-	for _, f := range c.Add {
+	for _, f := range groupsFirst(c.Add) {
 		lines = append(lines, f.Add())
 	}
-	for _, f := range c.Modify {
+	for _, f := range groupsFirst(c.Modify) {
 		lines = append(lines, f.Add())
 	}
 	for _, f := range c.Delete {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
@@ -30,13 +31,15 @@ type answer struct {
 }
 
 const (
-	parallel = 128                    // hosts that are asked at once
+	parallel = 128                    // hosts that are asked at once; who has not answered after a moment does not count any more
+	moment   = 250 * time.Millisecond // after which a host is one that does not answer, until it does
 	patience = 3 * time.Second        // for one answer
 	holding  = time.Second            // an answer waits for what the host has not heard yet
 	again    = 250 * time.Millisecond // after a try that said less than is needed, or failed
 	slow     = time.Second            // the same, from the tenth on
 	grace    = 5 * time.Second        // an agent that does not know the question, but answers, has heard what was written so long ago
 	together = 10 * time.Millisecond  // answers that come within make one pass
+	saving   = time.Second            // between two times that answers are written to the disk
 )
 
 // Answer answers another host.
@@ -110,6 +113,9 @@ func (k *Keeper) settleFor(ctx context.Context, need marks) (*cluster.Snapshot, 
 // Run asks hosts what they have heard, while it matters.
 func (k *Keeper) Run(ctx context.Context) error {
 	go k.tell(ctx)
+	saved := make(chan struct{})
+	go func() { defer close(saved); k.keepSaving(ctx) }()
+	defer func() { <-saved }()
 	slots := make(chan struct{}, parallel)
 	for {
 		host, need, next := k.due(time.Now())
@@ -119,10 +125,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 			case <-ctx.Done():
 				return ctx.Err()
 			}
-			go func() {
-				k.ask(ctx, host, need)
-				<-slots
-			}()
+			go k.askIn(ctx, slots, host, need)
 			continue
 		}
 		var timer <-chan time.Time
@@ -178,6 +181,27 @@ func (k *Keeper) due(now time.Time) (host cluster.NodeID, need marks, next time.
 	return "", nil, next
 }
 
+// askIn asks a host, whose place it leaves after a moment: hosts that hang keep no other one waiting.
+func (k *Keeper) askIn(ctx context.Context, slots <-chan struct{}, host cluster.NodeID, need marks) {
+	leave := sync.OnceFunc(func() { <-slots })
+	late := time.AfterFunc(moment, func() {
+		leave()
+		k.mu.Lock()
+		a := k.asked[host]
+		first := a != nil && !a.tried
+		if first {
+			a.tried = true
+		}
+		k.mu.Unlock()
+		if first {
+			poke(k.changed)
+		}
+	})
+	k.ask(ctx, host, need)
+	late.Stop()
+	leave()
+}
+
 // ask asks one host once.
 func (k *Keeper) ask(ctx context.Context, host cluster.NodeID, need marks) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -199,8 +223,8 @@ func (k *Keeper) ask(ctx context.Context, host cluster.NodeID, need marks) {
 	} else {
 		a.old = time.Time{}
 	}
-	first := a.tries == 0
-	a.asking, a.err = false, err
+	first := !a.tried
+	a.asking, a.tried, a.err = false, true, err
 	a.tries++
 	pause := again
 	if a.tries >= 10 {
@@ -221,7 +245,7 @@ func (k *Keeper) ask(ctx context.Context, host cluster.NodeID, need marks) {
 	}
 	k.mu.Unlock()
 	if more {
-		k.save()
+		poke(k.unsavedYet)
 	}
 	if more || first {
 		poke(k.changed)
@@ -252,14 +276,30 @@ func (k *Keeper) question(ctx context.Context, host cluster.NodeID, need marks) 
 	return a.Marks, nil
 }
 
+// keepSaving saves, now and then, what hosts have said.
+func (k *Keeper) keepSaving(ctx context.Context) {
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-k.unsavedYet:
+			k.save()
+			select { // what comes meanwhile is saved with the next
+			case <-ctx.Done():
+			case <-time.After(saving):
+			}
+		}
+	}
+	k.save()
+}
+
 // save writes what hosts have heard to the disk, and forgets the entries of which all have: without it an agent that is started
 // anew would ask once more, and keep its containers from other hosts until they have answered.
 func (k *Keeper) save() {
 	snap := k.cfg.Snapshot()
 	k.mu.Lock()
-	with := len(k.unsaved) == 0 // another answer
+	none := len(k.unsaved) == 0
 	k.mu.Unlock()
-	if with {
+	if none {
 		return
 	}
 	var unsaved map[cluster.NodeID]bool
@@ -281,14 +321,7 @@ func (k *Keeper) save() {
 
 // forget forgets entries of which all hosts have heard, and hosts that are gone, which are then to be written as well. k.mu is held.
 func (k *Keeper) forget(snap *cluster.Snapshot, unsaved map[cluster.NodeID]bool) {
-	for _, one := range k.table.forget(func(by cluster.NodeID, counter uint64) bool {
-		for n := range cluster.All[cluster.Node](snap) {
-			if n.ID != k.self && k.heard[n.ID][by] < counter {
-				return false
-			}
-		}
-		return true
-	}) {
+	for _, one := range k.table.forget(k.byAll(snap)) {
 		k.gone[one] = true
 	}
 	for host := range k.heard {
@@ -297,6 +330,29 @@ func (k *Keeper) forget(snap *cluster.Snapshot, unsaved map[cluster.NodeID]bool)
 			unsaved[host] = true
 		}
 	}
+}
+
+// byAll are the marks that all other hosts have heard. k.mu is held.
+func (k *Keeper) byAll(snap *cluster.Snapshot) (low marks) {
+	for n := range cluster.All[cluster.Node](snap) {
+		if n.ID == k.self {
+			continue
+		}
+		heard := k.heard[n.ID]
+		if len(heard) == 0 {
+			return nil
+		}
+		if low == nil {
+			low = maps.Clone(heard)
+			continue
+		}
+		for by, counter := range low {
+			if low[by] = min(counter, heard[by]); low[by] == 0 {
+				delete(low, by)
+			}
+		}
+	}
+	return low
 }
 
 // write writes what these hosts have heard, and removes the entries that are gone. k.mu is held.

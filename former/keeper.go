@@ -47,8 +47,9 @@ type Keeper struct {
 	settled atomic.Pointer[cluster.Snapshot] // the switch goes by it, and it is on the disk
 	settle  chan struct{}                    // capacity 1: who has put in is making another one settled
 
-	wake    chan struct{} // somebody is to be asked
-	changed chan struct{} // Waiting may say something else
+	wake       chan struct{} // somebody is to be asked
+	changed    chan struct{} // Waiting may say something else
+	unsavedYet chan struct{} // something is to be saved
 
 	mu      sync.Mutex
 	table   *table
@@ -62,7 +63,8 @@ type Keeper struct {
 // asked is a host of which it is to be found out what it has heard.
 type asked struct {
 	need   marks
-	tries  int // that have ended
+	tries  int  // that have ended
+	tried  bool // one has ended, or takes long
 	asking bool
 	next   time.Time
 	err    error     // of the last try
@@ -77,7 +79,7 @@ var (
 // Open reads what an agent before this one knew.
 func Open(db *store.DB, self cluster.NodeID) (*Keeper, error) {
 	k := &Keeper{
-		self: self, db: db, settle: make(chan struct{}, 1), wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		self: self, db: db, settle: make(chan struct{}, 1), wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), unsavedYet: make(chan struct{}, 1),
 		table: newTable(), heard: map[cluster.NodeID]marks{}, unsaved: map[cluster.NodeID]bool{}, asked: map[cluster.NodeID]*asked{}, gone: map[key]bool{}, since: map[string]time.Time{},
 	}
 	err := db.View(func(tx *store.Tx) error {
@@ -244,7 +246,7 @@ func (k *Keeper) Waiting(snap *cluster.Snapshot) map[string]Wait {
 				needed[host] = marks{}
 			}
 			needed[host].raise(need)
-			w.All = w.All || k.asked[host] == nil || k.asked[host].tries == 0
+			w.All = w.All || k.asked[host] == nil || !k.asked[host].tried
 		}
 		if w.Hosts == nil {
 			continue

@@ -155,9 +155,12 @@ func (m marks) raise(more marks) (raised bool) {
 }
 
 // forget drops the entries of which all hosts have heard.
-func (t *table) forget(heard func(by cluster.NodeID, counter uint64) bool) (gone []key) {
+func (t *table) forget(heard marks) (gone []key) {
+	if len(heard) == 0 {
+		return nil
+	}
 	for k, e := range t.entries {
-		if heard(e.By, e.Counter) {
+		if heard[e.By] >= e.Counter {
 			gone = append(gone, k)
 		}
 	}

@@ -66,7 +66,7 @@ func TestNeeds(t *testing.T) {
 	if heard.met(marks{"a": 9, "c": 5}) || !heard.raise(marks{"c": 6, "a": 3}) || !heard.met(marks{"a": 9, "c": 5}) || heard["a"] != 9 {
 		t.Errorf("heard %v", heard)
 	}
-	if gone := tab.forget(func(by cluster.NodeID, counter uint64) bool { return by == "a" && counter <= 9 }); len(gone) != 2 {
+	if gone := tab.forget(marks{"a": 9}); len(gone) != 2 {
 		t.Errorf("forgotten %v", gone)
 	}
 	needs(labelled("x", "bad", "10.77.0.9"), 0)

@@ -40,6 +40,8 @@ const (
 	grace    = 5 * time.Second        // an agent that does not know the question, but answers, has heard what was written so long ago
 	together = 10 * time.Millisecond  // answers that come within make one pass
 	saving   = time.Second            // between two times that answers are written to the disk
+	tidying  = time.Minute            // how often hosts are asked for nobody's sake, if more than this is remembered:
+	much     = 1024
 )
 
 // Answer answers another host.
@@ -116,6 +118,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	saved := make(chan struct{})
 	go func() { defer close(saved); k.keepSaving(ctx) }()
 	defer func() { <-saved }()
+	go k.keepTidy(ctx)
 	slots := make(chan struct{}, parallel)
 	for {
 		host, need, next := k.due(time.Now())
@@ -137,6 +140,39 @@ func (k *Keeper) Run(ctx context.Context) error {
 			return ctx.Err()
 		case <-k.wake:
 		case <-timer:
+		}
+	}
+}
+
+// keepTidy asks hosts for nobody's sake where much is remembered, so that it can be forgotten.
+func (k *Keeper) keepTidy(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(tidying):
+			k.tidy(ctx)
+		}
+	}
+}
+
+func (k *Keeper) tidy(ctx context.Context) {
+	snap := k.cfg.Snapshot()
+	k.mu.Lock()
+	need := marks{}
+	if len(k.table.entries) > much {
+		need = k.table.latest()
+	}
+	var hosts []cluster.NodeID
+	for n := range cluster.All[cluster.Node](snap) {
+		if n.ID != k.self && !k.heard[n.ID].met(need) {
+			hosts = append(hosts, n.ID)
+		}
+	}
+	k.mu.Unlock()
+	for _, host := range hosts {
+		if ctx.Err() == nil {
+			k.ask(ctx, host, need)
 		}
 	}
 }

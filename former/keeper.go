@@ -119,7 +119,7 @@ func (k *Keeper) Note(tx *store.Tx, before, after *cluster.Snapshot, keys []clus
 			}
 			noted = true
 			a = a.Unmap().WithZone("")
-			e := k.table.put(Entry{Block: netip.PrefixFrom(a, a.BitLen()), By: k.self, Counter: rec.Version.Counter, Had: []Had{{print(old), at.ID}}})
+			e := k.table.put(Entry{Block: netip.PrefixFrom(a, a.BitLen()), By: k.self, Counter: rec.Version.Counter, Had: []Had{{print(old), short(at.ID)}}})
 			if err := k.keep(tx, e); err != nil {
 				return err
 			}
@@ -128,7 +128,7 @@ func (k *Keeper) Note(tx *store.Tx, before, after *cluster.Snapshot, keys []clus
 	if !noted {
 		return nil
 	}
-	put, gone := k.table.bound()
+	put, gone := k.table.bound(living(after, k.self))
 	for _, e := range put {
 		if err := k.keep(tx, e); err != nil {
 			return err
@@ -144,6 +144,16 @@ func (k *Keeper) Note(tx *store.Tx, before, after *cluster.Snapshot, keys []clus
 	}
 	clear(k.gone)
 	return nil
+}
+
+// living are the addresses of a host's endpoints.
+func living(snap *cluster.Snapshot, host cluster.NodeID) (list []netip.Addr) {
+	for e := range cluster.Written[cluster.Endpoint](snap, host) {
+		for _, a := range e.Addrs {
+			list = append(list, a.Unmap().WithZone(""))
+		}
+	}
+	return list
 }
 
 // keep writes an entry to the disk. k.mu is held.
@@ -182,6 +192,7 @@ func (k *Keeper) Take(given []byte) error {
 		k.mu.Lock() // behind the disk's own, as in Note
 		defer k.mu.Unlock()
 		for _, e := range list {
+			e.But = nil // that is for who has noted it
 			if err := k.keep(tx, k.table.put(e)); err != nil {
 				return err
 			}

@@ -112,3 +112,40 @@ func TestManyAnswers(t *testing.T) {
 		})
 	}
 }
+
+// TestTidy: where much is remembered hosts are asked for it, also if no container waits, and it is forgotten.
+func TestTidy(t *testing.T) {
+	a := newMachine(t, here)
+	a.hosts(t, 3)
+	a.put(t, node(here, 4))
+	a.removed(t, much)
+	a.dial(func(_ string, body []byte) ([]byte, error) {
+		var q question
+		if err := cbor.Unmarshal(body, &q); err != nil {
+			return nil, err
+		}
+		return cbor.Marshal(answer{q.Marks})
+	})
+	a.keeper.tidy(t.Context())
+	if n := a.asked(); n != 0 {
+		t.Errorf("asked %d times for what is little", n)
+	}
+	a.put(t, container(here, "web", "web", "10.77.0.9"))
+	a.remove(t, "web")
+	a.keeper.tidy(t.Context())
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		a.keeper.mu.Lock()
+		n := len(a.keeper.table.entries)
+		a.keeper.mu.Unlock()
+		if n == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d entries are left", n)
+		}
+	}
+	a.start(t)
+	if n := len(a.keeper.table.entries); n != 0 {
+		t.Errorf("%d entries are on the disk", n)
+	}
+}

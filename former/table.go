@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/grapevine-net/grapevine/cluster"
 )
@@ -19,17 +20,23 @@ type Entry struct {
 	// Had says which containers, unless Any says that more is not known.
 	Had []Had
 	Any bool
+	// But are addresses of the block that it is not about: whoever has them had them already (bound).
+	But []netip.Addr `cbor:",omitempty"`
 }
 
-// Had is a container, as policies knew it (print), and its endpoint.
+// Had is a container, as policies knew it (print), and the beginning of its endpoint's ID.
 type Had struct {
 	Print    uint64
 	Endpoint string
 }
 
+// short is enough of an ID: there are many.
+func short(id string) string { return strings.Clone(id[:min(16, len(id))]) }
+
 const (
-	maxHad     = 8    // of an entry: beyond that it may have been anybody
-	maxEntries = 4096 // beyond that the older half becomes one entry of all addresses
+	maxHad     = 8     // of an entry: beyond that it may have been anybody
+	maxEntries = 32768 // beyond that the oldest become one entry of all addresses
+	folded     = 4096  // at once
 )
 
 // print is what policies can ask for of an endpoint; 0: nothing, since its labels are not known, and nothing is let through by those.
@@ -72,6 +79,7 @@ func (t *table) put(e Entry) Entry {
 	k := e.key()
 	if was, there := t.entries[k]; there {
 		e.Counter, e.Any = max(e.Counter, was.Counter), e.Any || was.Any
+		e.But = slices.DeleteFunc(slices.Clone(e.But), func(a netip.Addr) bool { return !slices.Contains(was.But, a) })
 		for _, h := range was.Had {
 			if !slices.Contains(e.Had, h) {
 				e.Had = append(slices.Clip(e.Had), h)
@@ -105,11 +113,20 @@ func (t *table) about(a netip.Addr) (list []Entry) {
 		list = append(list, t.entries[k])
 	}
 	for k := range t.wide {
-		if k.block.Contains(a) {
-			list = append(list, t.entries[k])
+		if e := t.entries[k]; k.block.Contains(a) && !slices.Contains(e.But, a) {
+			list = append(list, e)
 		}
 	}
 	return list
+}
+
+// latest are the last writes of the entries, of each writer.
+func (t *table) latest() marks {
+	m := marks{}
+	for _, e := range t.entries {
+		m[e.By] = max(m[e.By], e.Counter)
+	}
+	return m
 }
 
 // marks say for each writer how many of its writes have been heard of, as a cluster.Digest does.
@@ -120,10 +137,10 @@ func (t *table) needs(e cluster.Endpoint) (need marks) {
 	if len(t.entries) == 0 {
 		return nil
 	}
-	now := print(e)
+	now, id := print(e), short(e.ID)
 	for _, a := range e.Addrs {
 		for _, f := range t.about(a.Unmap().WithZone("")) {
-			if f.Any || slices.ContainsFunc(f.Had, func(h Had) bool { return h.Endpoint != e.ID && h.Print != now }) {
+			if f.Any || slices.ContainsFunc(f.Had, func(h Had) bool { return h.Endpoint != id && h.Print != now }) {
 				if need == nil {
 					need = marks{}
 				}
@@ -173,25 +190,52 @@ func (t *table) forget(heard marks) (gone []key) {
 // all are the blocks of all addresses of a family.
 var all = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
 
-// bound makes of the older half of the entries, if there are too many, entries that are about all addresses.
-func (t *table) bound() (put []Entry, gone []key) {
+// bound makes of the oldest entries, if there are too many, entries that are about all addresses, but for those that somebody has just
+// now: of these, which are living, as much is known as before.
+func (t *table) bound(living []netip.Addr) (put []Entry, gone []key) {
 	if len(t.entries) <= maxEntries {
 		return nil, nil
 	}
-	list := slices.SortedFunc(maps.Values(t.entries), func(a, b Entry) int { return cmp.Compare(a.Counter, b.Counter) })
-	old := list[:len(list)-maxEntries/2]
-	for _, e := range old {
-		if !slices.Contains(all, e.Block) {
-			gone = append(gone, e.key())
-			t.drop(e.key())
-		}
-	}
-	for _, e := range old {
-		for _, block := range all {
-			if block.Addr().Is4() == e.Block.Addr().Is4() {
-				put = append(put, t.put(Entry{Block: block, By: e.By, Counter: e.Counter, Any: true}))
+	lives := make(map[netip.Addr]bool, len(living))
+	changed := map[key]bool{}
+	for _, a := range living {
+		lives[a] = true
+		for _, e := range t.about(a) {
+			if !e.Block.IsSingleIP() {
+				one := Entry{Block: netip.PrefixFrom(a, a.BitLen()), By: e.By, Counter: e.Counter, Any: true}
+				t.put(one)
+				changed[one.key()] = true
 			}
 		}
+	}
+	var list []Entry
+	for _, e := range t.entries {
+		if !slices.Contains(all, e.Block) && !(e.Block.IsSingleIP() && lives[e.Block.Addr()]) {
+			list = append(list, e)
+		}
+	}
+	slices.SortFunc(list, func(a, b Entry) int { return cmp.Compare(a.Counter, b.Counter) })
+	for _, e := range list[:min(folded, len(list))] {
+		gone = append(gone, e.key())
+		t.drop(e.key())
+		for _, block := range all {
+			if block.Addr().Is4() != e.Block.Addr().Is4() {
+				continue
+			}
+			whole := Entry{Block: block, By: e.By, Counter: e.Counter, Any: true}
+			k := whole.key()
+			whole.Counter = max(whole.Counter, t.entries[k].Counter)
+			if !changed[k] {
+				whole.But = slices.DeleteFunc(slices.Clone(living), func(a netip.Addr) bool { return !block.Contains(a) })
+				changed[k] = true
+			} else {
+				whole.But = t.entries[k].But
+			}
+			t.entries[k], t.wide[k] = whole, true
+		}
+	}
+	for k := range changed {
+		put = append(put, t.entries[k])
 	}
 	return put, gone
 }
@@ -205,7 +249,7 @@ func (t *table) within(block netip.Prefix, most int) (list []Entry) {
 		if k.block.Bits() < block.Bits() {
 			e.Block = block
 		}
-		e.Had, e.Any = nil, true
+		e.Had, e.Any, e.But = nil, true, nil
 		list = append(list, e)
 	}
 	if len(list) <= most {

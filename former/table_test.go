@@ -95,29 +95,60 @@ func TestPrint(t *testing.T) {
 	}
 }
 
-// TestBound: of too many the older half becomes one that is about all addresses, and nothing is less strict by that.
+// TestBound: of too many the oldest become one that is about all addresses. Nothing is less strict by that, and who has an address
+// already waits for no more than before.
 func TestBound(t *testing.T) {
+	at := func(i uint64) netip.Addr { return netip.AddrFrom4([4]byte{10, 77, byte(i >> 8), byte(i)}) }
 	tab := newTable()
-	for i := range uint64(maxEntries + 1) {
-		a := netip.AddrFrom4([4]byte{10, 77, byte(i >> 8), byte(i)})
-		tab.put(Entry{Block: netip.PrefixFrom(a, 32), By: "a", Counter: i + 1, Had: []Had{{1, fmt.Sprint(i)}}})
-	}
-	put, gone := tab.bound()
-	if len(put) == 0 || len(gone) != maxEntries/2+1 || len(tab.entries) > maxEntries/2+2 {
-		t.Errorf("%d put, %d gone, %d left", len(put), len(gone), len(tab.entries))
-	}
-	for i := range uint64(maxEntries + 1) {
-		a := netip.AddrFrom4([4]byte{10, 77, byte(i >> 8), byte(i)})
-		if n := tab.needs(labelled("x", "bad", a.String())); n["a"] < i+1 {
-			t.Fatalf("%s needs %v, want %d", a, n, i+1)
+	n := uint64(0)
+	more := func(to uint64) {
+		for ; n < to; n++ {
+			tab.put(Entry{Block: netip.PrefixFrom(at(n), 32), By: "a", Counter: n + 1, Had: []Had{{1, fmt.Sprint(n)}}})
 		}
 	}
-	if n := tab.needs(labelled("x", "bad", "fd77::9")); n != nil {
-		t.Errorf("an address of the other family needs %v", n)
+	more(maxEntries + 1)
+	old, heir, next := addr("10.76.0.1"), at(3), addr("10.76.0.2")
+	put, gone := tab.bound([]netip.Addr{old, heir})
+	if len(put) == 0 || len(gone) != folded || len(tab.entries) > maxEntries-folded+2 {
+		t.Errorf("%d put, %d gone, %d left", len(put), len(gone), len(tab.entries))
 	}
-	if put, _ := tab.bound(); put != nil {
+	if again, _ := tab.bound(nil); again != nil {
 		t.Error("it is bound again")
 	}
+	check := func(when string, want map[netip.Addr]uint64) {
+		t.Helper()
+		for a, counter := range want {
+			if got := tab.needs(labelled("x", "bad", a.String()))["a"]; got != counter {
+				t.Errorf("%s: %s needs %d, want %d", when, a, got, counter)
+			}
+		}
+		for i := range n {
+			if need := tab.needs(labelled("x", "bad", at(i).String())); need["a"] < i+1 {
+				t.Fatalf("%s: %s needs %v, want %d", when, at(i), need, i+1)
+			}
+		}
+		if need := tab.needs(labelled("x", "bad", "fd77::9")); need != nil {
+			t.Errorf("%s: an address of the other family needs %v", when, need)
+		}
+	}
+	check("once", map[netip.Addr]uint64{old: 0, heir: 4, next: folded + 1})
+
+	// The one that began since then goes on waiting for what it waited for, and for no more; what is written to the disk is the same.
+	more(maxEntries + folded + 1)
+	put, _ = tab.bound([]netip.Addr{old, heir, next})
+	check("twice", map[netip.Addr]uint64{old: 0, heir: 4, next: folded + 1})
+	for _, e := range put {
+		if e.Block.IsSingleIP() && e.Block.Addr() != next {
+			t.Errorf("put %v", e)
+		}
+	}
+	// One that goes is of those that may have been anybody.
+	more(maxEntries + 2*folded + 2)
+	tab.bound([]netip.Addr{heir})
+	if need := tab.needs(labelled("x", "bad", old.String())); need["a"] < 2*folded {
+		t.Errorf("once nobody has it, %s needs %v", old, need)
+	}
+	check("thrice", map[netip.Addr]uint64{heir: 4})
 }
 
 // TestMany: an entry that too many have had is anybody's.

@@ -150,8 +150,6 @@ func (m *machine) eventually(t *testing.T, id string) {
 	}
 }
 
-func netw(l bool) cluster.Network { return cluster.Network{Name: "blue", VNID: 5, Labelled: l} }
-
 func node(id cluster.NodeID, enforces uint8) cluster.Node {
 	return cluster.Node{ID: id, Name: "host " + string(id), Enforces: enforces}
 }

@@ -1,7 +1,6 @@
 package gossip
 
 import (
-	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -49,7 +48,7 @@ func TestBackInDoubtOfNobody(t *testing.T) {
 						}
 						time.Sleep(10 * time.Millisecond)
 					}
-					within(t, 20*time.Second, fmt.Sprint("all see each other again"), func() bool { return allSee(hosts, c.hosts-1) })
+					within(t, 20*time.Second, "all see each other again", func() bool { return allSee(hosts, c.hosts-1) })
 				}
 			})
 		}

@@ -110,19 +110,7 @@ func Start(t testing.TB) (*ovs.Embedded, *ovs.Bridge) {
 // Settle waits until the bridge's datapath goes by the flows that it has now: till then it may go by those before.
 func Settle(t testing.TB, b *ovs.Bridge) {
 	t.Helper()
-	// ovs-vswitchd answers when it is awake for another reason, and beside the kernel's datapath it may sleep for long.
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	go func() {
-		for ctx.Err() == nil {
-			_, _ = b.Appctl(ctx, "version")
-			time.Sleep(100 * time.Millisecond)
-		}
-	}()
-	Eventually(t, time.Minute, func() error {
-		_, err := b.Appctl(ctx, "revalidator/wait")
-		return err
-	})
+	Eventually(t, time.Minute, func() error { return b.Settle(t.Context()) })
 }
 
 // Eventually repeats f until it succeeds, or fails the test with its last error.

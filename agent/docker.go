@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"net/netip"
 	"path/filepath"
 	"time"
 
@@ -34,12 +33,12 @@ func openEdge(a *Agent) {
 	a.edge = edge.New(edge.Config{Settings: a.cfg, Snapshot: a.replica.Snapshot, Resolver: a.naming.resolver, Attached: a.member.Attached})
 }
 
-// poolsOf are where Docker was told to take the subnets of its own networks from.
-func poolsOf(d *docker.Client) func(context.Context) ([]netip.Prefix, error) {
+// settingsOf are what Docker was configured with.
+func settingsOf(d *docker.Client) func(context.Context) (docker.Settings, error) {
 	if d == nil {
-		return func(context.Context) ([]netip.Prefix, error) { return nil, nil }
+		return func(context.Context) (docker.Settings, error) { return docker.Settings{}, nil }
 	}
-	return d.Pools
+	return d.Settings
 }
 
 // sandboxOf is the network namespace of a container of this host, "" if it does not run.

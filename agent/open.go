@@ -184,7 +184,7 @@ func (a *Agent) newReached() *follow.Follower {
 	return follow.New(follow.Config{
 		Self: a.self(), CIDR4: a.cfg.CIDR4, Underlay: a.underlay.Interface, Started: a.started,
 		Snapshot: func() *cluster.Snapshot { return a.replica.Snapshot() }, Watch: func() <-chan struct{} { return a.replica.Watch() },
-		CIDRs: a.member.CIDRs, Proven: a.member.Quarantine.WaitProven, Describe: a.member.Joiner.DescribeAgain, Pools: poolsOf(a.docker), Look: func() { lookAtDocker(a.driver) },
+		CIDRs: a.member.CIDRs, Proven: a.member.Quarantine.WaitProven, Describe: a.member.Joiner.DescribeAgain, Engine: settingsOf(a.docker), Look: func() { lookAtDocker(a.driver) },
 		Log: a.log,
 	})
 }
@@ -245,6 +245,7 @@ func (a *Agent) node(snap *cluster.Snapshot) cluster.Node {
 	}
 	n.KnowsEncrypted, n.Edge, n.Encap = true, a.cfg.Edge(), a.cfg.Encapsulation().Mark()
 	n.HoldsIPv6, n.LabelEgress, n.PolicyKeys = true, true, cluster.KeyPrints(cluster.PoliciesOf(snap).Keys())
+	n.Labels = a.reached.Labels(snap)
 	if a.ike != nil {
 		n.IPsec = a.ike.Public()
 	}

@@ -14,7 +14,8 @@ type Egress struct {
 	Name     string       `cbor:"1,keyasint,omitempty"`
 	Networks []string     `cbor:"2,keyasint,omitempty"` // Network.Name
 	Addrs    []netip.Addr `cbor:"3,keyasint,omitempty"` // at most one of a family
-	// Gateways are the names of the hosts that may hold the address, which a host keeps when it joins anew; none: all.
+	// Gateways are the names of the hosts that may hold the address, which a host keeps when it joins anew, or labels of hosts
+	// (Node.Labels), KEY=VALUE: all that have one of these may; none: all hosts.
 	Gateways []string `cbor:"4,keyasint,omitempty"`
 	// Quorum has nobody hold it who does not see more than half of the gateways.
 	Quorum bool `cbor:"5,keyasint,omitempty"`
@@ -78,6 +79,11 @@ func (e Egress) valid() error {
 		err = errors.Join(err, unicast("address", a))
 	}
 	return err
+}
+
+// LedBy reports whether a host is one of its gateways.
+func (e Egress) LedBy(n Node) bool {
+	return len(e.Gateways) == 0 || slices.ContainsFunc(e.Gateways, func(g string) bool { return g == n.Name || slices.Contains(n.Labels, g) })
 }
 
 // Addr returns its address of a family; invalid: it has none.

@@ -2,7 +2,10 @@ package cluster
 
 import (
 	"encoding/hex"
+	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -51,5 +54,23 @@ func TestEgressLimits(t *testing.T) {
 	}
 	if Validate(EgressHolder{Egress: "mail", Host: "x"}) == nil || Validate(EgressHolder{Egress: "mail", MAC: "x"}) == nil || Validate(EgressHolder{}) == nil {
 		t.Error("a holder that is no host, has no MAC, or holds nothing is taken")
+	}
+}
+
+// TestEngineLabels: what a Node says of its engine's labels is in order, has values, and is bounded.
+func TestEngineLabels(t *testing.T) {
+	if got := EngineLabels([]string{"role=edge", "ssd", "=x", "rack=7", "role=edge", "empty="}); !slices.Equal(got, []string{"empty=", "rack=7", "role=edge"}) {
+		t.Errorf("%q", got)
+	}
+	var many []string
+	for i := range 10_000 {
+		many = append(many, fmt.Sprintf("label%05d=%s", i, strings.Repeat("x", 40)))
+	}
+	n := Node{ID: "00000000000000aa", Labels: EngineLabels(many)}
+	if len(n.Labels) == 0 || Validate(n) != nil {
+		t.Errorf("%d labels of 10,000: %v", len(n.Labels), Validate(n))
+	}
+	if n.Labels = many; Validate(n) == nil {
+		t.Error("10,000 labels are valid")
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/grapevine-net/grapevine/encap"
 )
@@ -74,6 +76,38 @@ type Node struct {
 	KeyProof []byte `cbor:"33,keyasint,omitempty"`
 	// PolicyKeys are of the operators' keys by which the host goes (KeyPrints). Empty: it enforces policies whoever wrote them.
 	PolicyKeys []byte `cbor:"34,keyasint,omitempty"`
+	// Labels are those of the host's Docker engine (`dockerd --label`), KEY=VALUE, in order: an egress may ask for gateways by them
+	// ([EngineLabels]).
+	Labels []string `cbor:"35,keyasint,omitempty"`
+}
+
+// maxEngineLabels is what a Node's labels may take together, bytes.
+const maxEngineLabels = 2048
+
+// EngineLabels returns those of a Docker engine's labels that a Node says: each is KEY=VALUE, and they are in order, each once. What has
+// no place is left out.
+func EngineLabels(all []string) (list []string) {
+	size := 0
+	for _, l := range slices.Compact(slices.Sorted(slices.Values(all))) {
+		key, _, has := strings.Cut(l, "=")
+		if has && key != "" && name("label", l) == nil && size+len(l) <= maxEngineLabels && len(list) < maxEntries {
+			size += len(l)
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+func engineLabels(list []string) (err error) {
+	size := 0
+	for _, l := range list {
+		size += len(l)
+		err = errors.Join(err, name("label", l))
+	}
+	if len(list) > maxEntries || size > maxEngineLabels {
+		err = errors.Join(err, fmt.Errorf("%d labels of %d bytes, at most %d of %d", len(list), size, maxEntries, maxEngineLabels))
+	}
+	return err
 }
 
 // The levels. A host of EnforcesV1 enforces NetworkPolicy and ClusterNetworkPolicy, open connections included; one of
@@ -127,6 +161,7 @@ func (n Node) validate() error {
 		n.validateWireGuard(),
 		n.validateIPsec(),
 		prints(n.PolicyKeys),
+		engineLabels(n.Labels),
 	)
 }
 

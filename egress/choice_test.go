@@ -15,8 +15,15 @@ func state(t *testing.T, bodies ...cluster.Body) *cluster.Snapshot {
 	t.Helper()
 	s := cluster.New(id(1))
 	for _, b := range bodies {
-		if e, elsewhere := b.(cluster.Endpoint); elsewhere && e.Host != id(1) {
-			r, _, err := cluster.New(e.Host).Put(e)
+		by := id(1)
+		switch b := b.(type) {
+		case cluster.Endpoint:
+			by = b.Host
+		case cluster.Node:
+			by = b.ID
+		}
+		if by != id(1) {
+			r, _, err := cluster.New(by).Put(b)
 			if err == nil {
 				_, err = s.Merge([]cluster.Record{r})
 			}

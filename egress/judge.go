@@ -31,7 +31,7 @@ func Gateways(snap *cluster.Snapshot, e cluster.Egress, alive func(cluster.NodeI
 		if len(e.Labels) > 0 && !n.LabelEgress { // it does not know that it is one
 			continue
 		}
-		if !n.Edge && (len(e.Gateways) == 0 || slices.Contains(e.Gateways, n.Name)) { // an edge host forwards nothing
+		if !n.Edge && e.LedBy(n) { // an edge host forwards nothing
 			g := Gateway{ID: n.ID, Name: n.Name, Alive: alive(n.ID)}
 			u, _ := cluster.Get[cluster.Unfit](snap, string(n.ID))
 			if i := slices.IndexFunc(u.Egresses, func(c cluster.UnfitCase) bool { return c.Egress == e.Name }); i >= 0 {

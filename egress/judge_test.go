@@ -175,3 +175,31 @@ func TestAll(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestGatewaysByLabel: a gateway is named, or has one of the labels that are; a label is no name.
+func TestGatewaysByLabel(t *testing.T) {
+	snap := state(t,
+		cluster.Node{ID: id(1), Name: "host1", Labels: []string{"rack=7", "role=edge"}},
+		cluster.Node{ID: id(2), Name: "host2", Labels: []string{"rack=7"}},
+		cluster.Node{ID: id(3), Name: "host3"},
+		cluster.Node{ID: id(4), Name: "host4", Labels: []string{"role=edge"}, Edge: true}, // forwards nothing
+	)
+	for _, tt := range []struct{ gateways, want []string }{
+		{[]string{"role=edge"}, []string{"host1"}},
+		{[]string{"rack=7"}, []string{"host1", "host2"}},
+		{[]string{"host3", "role=edge"}, []string{"host1", "host3"}},
+		{[]string{"role"}, nil},
+		{[]string{"role=none"}, nil},
+		{nil, []string{"host1", "host2", "host3"}},
+	} {
+		e := mail
+		e.Gateways = tt.gateways
+		var got []string
+		for _, g := range Gateways(snap, e, func(cluster.NodeID) bool { return true }) {
+			got = append(got, g.Name)
+		}
+		if slices.Sort(got); !slices.Equal(got, tt.want) {
+			t.Errorf("%q: %q, want %q", tt.gateways, got, tt.want)
+		}
+	}
+}

@@ -166,7 +166,7 @@ func (m *Joiner) DescribeAgain() error {
 	var news []cluster.Body
 	if node := m.node(snap); !slices.Equal(was.Reaches, node.Reaches) || was.Enforces != node.Enforces ||
 		!was.Turn.Equal(node.Turn) || !bytes.Equal(was.SecureKey(), node.SecureKey()) || !bytes.Equal(was.KeyProof, node.KeyProof) ||
-		!bytes.Equal(was.PolicyKeys, node.PolicyKeys) {
+		!bytes.Equal(was.PolicyKeys, node.PolicyKeys) || !slices.Equal(was.Labels, node.Labels) {
 		news = append(news, node)
 	}
 	had, _ := cluster.Get[cluster.Addresses](snap, m.id.Node)

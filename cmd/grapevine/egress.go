@@ -35,7 +35,7 @@ docs/use/egress.md has more.`,
 func newEgressCreate() *cobra.Command {
 	var r api.CreateEgressRequest
 	c := verb(&cobra.Command{
-		Use:   "create NAME --network NETWORK [--label ROLE=MAIL] --address ADDRESS [--gateways HOST,HOST...]",
+		Use:   "create NAME --network NETWORK [--label ROLE=MAIL] --address ADDRESS [--gateways HOST|LABEL=VALUE,...]",
 		Short: "Create an egress",
 		Long: `Create an egress: an address from which all that containers of a network send to the outside leaves, or one of IPv4 and
 one of IPv6. Without one of a family nothing leaves by that. The
@@ -60,7 +60,7 @@ as many the first by name. A container whose labels are not known leaves by none
 	f.StringArrayVar(&r.Networks, "network", nil, "a network whose containers leave by it; may be said several times")
 	f.StringArrayVar(&r.Labels, "label", nil, "only containers with this label leave by it; may be said several times, and all have to be met")
 	f.StringSliceVar(&r.Addresses, "address", nil, "the address; may be said twice, for one of IPv4 and one of IPv6")
-	f.StringSliceVar(&r.Gateways, "gateways", nil, "the hosts that may hold it, by name (default: all hosts)")
+	f.StringSliceVar(&r.Gateways, "gateways", nil, "the hosts that may hold it, by name, or by a label of their Docker engine, as role=edge (default: all hosts)")
 	f.BoolVar(&r.Quorum, "quorum", false, "only a host that sees more than half of the gateways holds it: in a partition at most one does")
 	return c
 }
@@ -69,7 +69,7 @@ func newEgressSet() *cobra.Command {
 	var r api.SetEgressRequest
 	var quorum bool
 	c := verb(&cobra.Command{
-		Use:   "set NAME [--gateways HOST,HOST...] [--address ADDRESS] [--network NETWORK] [--label ROLE=MAIL] [--quorum[=false]]",
+		Use:   "set NAME [--gateways HOST|LABEL=VALUE,...] [--address ADDRESS] [--network NETWORK] [--label ROLE=MAIL] [--quorum[=false]]",
 		Short: "Change an egress",
 		Long: `Change an egress. What is not said stays as it is; a list that is said is the whole new one. At no moment do containers
 of its networks leave by the addresses of their own hosts. The holder stays the holder if it is among the gateways:
@@ -88,7 +88,7 @@ then connections to the outside stay open. With another address, or another hold
 	f.StringArrayVar(&r.Networks, "network", nil, "a network whose containers leave by it; may be said several times")
 	f.StringArrayVar(&r.Labels, "label", nil, "only containers with this label leave by it; may be said several times, and all have to be met")
 	f.StringSliceVar(&r.Addresses, "address", nil, "the address; may be said twice, for one of IPv4 and one of IPv6")
-	f.StringSliceVar(&r.Gateways, "gateways", nil, "the hosts that may hold it, by name")
+	f.StringSliceVar(&r.Gateways, "gateways", nil, "the hosts that may hold it, by name, or by a label of their Docker engine, as role=edge")
 	f.BoolVar(&r.AllGateways, "all-gateways", false, "all hosts may hold it")
 	f.BoolVar(&quorum, "quorum", false, "only a host that sees more than half of the gateways holds it: in a partition at most one does")
 	c.PreRun = func(*cobra.Command, []string) {

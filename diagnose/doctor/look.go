@@ -119,7 +119,8 @@ func lookAtDocker(ctx context.Context, cfg config.Config, agent *Agent) (d Docke
 	if d.Engine, d.Err = client.Engine(ctx); d.Err != nil {
 		return d
 	}
-	d.Pools, _ = client.Pools(ctx) // that it does not answer is found above
+	settings, _ := client.Settings(ctx) // that it does not answer is found above
+	d.Pools = settings.Pools
 	d.Redirect = dns.CanRedirect()
 	if agent != nil && agent.Plugin.Name != "" {
 		d.Plugin = agent.Plugin

@@ -150,19 +150,29 @@ func fits(snap *cluster.Snapshot, e, was cluster.Egress) error {
 			return err
 		}
 	}
-	var known []string
-	for n := range cluster.All[cluster.Node](snap) {
-		known = append(known, n.Name)
-	}
 	for _, g := range added(e.Gateways, was.Gateways) {
-		if !slices.Contains(known, g) {
-			return api.Errorf(http.StatusNotFound, "egress %.80s: there is no host %.80s: see `grapevine nodes`", e.Name, g)
+		switch {
+		case led(snap, g):
+		case strings.Contains(g, "="):
+			return api.Errorf(http.StatusNotFound, "egress %.80s: no host's Docker has the label %.80s: give it to one (\"labels\" in its daemon.json, `dockerd --label`), and try again in a minute; `docker info` there shows them", e.Name, g)
+		default:
+			return api.Errorf(http.StatusNotFound, "egress %.80s: there is no host %.80s: see `grapevine nodes`, or name a label of hosts, as role=edge", e.Name, g)
 		}
 	}
 	if err := holdable(snap, e); err != nil {
 		return err
 	}
 	return knowable(snap, e)
+}
+
+// led reports whether a host has a name, or a label, of gateways.
+func led(snap *cluster.Snapshot, gateway string) bool {
+	for n := range cluster.All[cluster.Node](snap) {
+		if (cluster.Egress{Gateways: []string{gateway}}).LedBy(n) {
+			return true
+		}
+	}
+	return false
 }
 
 // holdable is an error if an agent of a gateway cannot hold an egress' addresses.
@@ -274,7 +284,7 @@ func (d Desk) List(context.Context) ([]api.Egress, error) {
 			one.Gateways = append(one.Gateways, api.EgressGateway{Host: g.Name, Known: true, Alive: g.Alive})
 		}
 		for _, name := range l.Gateways {
-			if !slices.ContainsFunc(gateways, func(g egress.Gateway) bool { return g.Name == name }) {
+			if !slices.ContainsFunc(gateways, func(g egress.Gateway) bool { return g.Name == name }) && !(strings.Contains(name, "=") && led(snap, name)) {
 				one.Gateways = append(one.Gateways, api.EgressGateway{Host: name})
 			}
 		}

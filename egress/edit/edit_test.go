@@ -112,6 +112,7 @@ func TestSet(t *testing.T) {
 		{api.SetEgressRequest{Name: "mail"}, "nothing is to be changed", ""},
 		{api.SetEgressRequest{Name: "mail", Gateways: []string{"host2"}, AllGateways: true}, "say one of the two", ""},
 		{api.SetEgressRequest{Name: "mail", Gateways: []string{"host9"}}, "there is no host host9", ""},
+		{api.SetEgressRequest{Name: "mail", Gateways: []string{"role=edge"}}, "no host's Docker has the label role=edge", ""},
 		{api.SetEgressRequest{Name: "mail", Networks: []string{"blue", "zero"}}, "of all (VNID 0)", ""},
 		{api.SetEgressRequest{Name: "mail", Networks: []string{"red"}}, "network red has the egress post already", ""},
 		{api.SetEgressRequest{Name: "mail", Addresses: []string{"192.0.2.26"}}, "egress post has the address 192.0.2.26", ""},

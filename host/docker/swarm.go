@@ -29,17 +29,26 @@ func (c *Client) Swarm(ctx context.Context) (s Swarm, err error) {
 	return s, err
 }
 
-// Pools returns where the engine takes the subnets of networks from that ask for none, if it
-// was configured; else they are Docker's own defaults, and there are none here.
-func (c *Client) Pools(ctx context.Context) (list []netip.Prefix, err error) {
-	err = c.do(ctx, "ask for the address pools", func(ctx context.Context, cli *client.Client) error {
+// Settings are what the engine was configured with.
+type Settings struct {
+	// Pools is where it takes the subnets of networks from that ask for none, if it was configured; else they are Docker's
+	// own defaults, and there are none here.
+	Pools []netip.Prefix
+	// Labels are its own, KEY=VALUE.
+	Labels []string
+}
+
+// Settings asks the engine for them.
+func (c *Client) Settings(ctx context.Context) (s Settings, err error) {
+	err = c.do(ctx, "ask for its settings", func(ctx context.Context, cli *client.Client) error {
 		info, err := cli.Info(ctx)
 		for _, p := range info.DefaultAddressPools {
 			if base, err := netip.ParsePrefix(p.Base); err == nil {
-				list = append(list, base.Masked())
+				s.Pools = append(s.Pools, base.Masked())
 			}
 		}
+		s.Labels = info.Labels
 		return err
 	})
-	return list, err
+	return s, err
 }

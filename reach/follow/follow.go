@@ -30,7 +30,7 @@ type Config struct {
 	Snapshot func() *cluster.Snapshot
 	Watch    func() <-chan struct{}
 	CIDRs    func() []netip.Prefix
-	Pools    func(context.Context) ([]netip.Prefix, error) // Docker's
+	Engine   func(context.Context) (docker.Settings, error)
 	// Proven waits until this host may write records, or reports that it never may.
 	Proven   func(context.Context) bool
 	Describe func() error // writes this host's Node record again
@@ -46,9 +46,10 @@ type Follower struct {
 	// answered: Docker has said what it has.
 	answered atomic.Bool
 
-	mu    sync.Mutex // what Docker has said
-	nets  []reach.Thing
-	pools []reach.Thing
+	mu     sync.Mutex // what Docker has said
+	nets   []reach.Thing
+	pools  []reach.Thing
+	labels []string // see Labels; nil: it has not said them yet
 }
 
 // New follows nothing yet.
@@ -154,9 +155,9 @@ func (r *Follower) setPools(list []netip.Prefix) {
 }
 
 const (
-	// poolsEvery is how often Docker is asked for its address pools, which change only as it
-	// is started anew.
-	poolsEvery = time.Minute
+	// engineEvery is how often Docker is asked for its address pools and labels, which change only as it
+	// is started anew, or told to read its settings again.
+	engineEvery = time.Minute
 	// dockerPatience is how long an agent that begins waits for Docker before it tells the
 	// others what this host reaches: until then it is what it was.
 	dockerPatience = 20 * time.Second
@@ -168,7 +169,7 @@ const (
 // Run follows what this host reaches until ctx ends: by the kernel's words, and Docker's, and
 // tells the other hosts.
 func (r *Follower) Run(ctx context.Context) error {
-	go r.askPools(ctx)
+	go r.askEngine(ctx)
 	go r.tell(ctx)
 	return r.Watcher.Run(ctx)
 }
@@ -182,14 +183,40 @@ func (r *Follower) Reaches(snap *cluster.Snapshot) []cluster.Reach {
 	return reach.Record(r.things(), snap.Subnets(), r.cfg.CIDRs())
 }
 
-func (r *Follower) askPools(ctx context.Context) {
+// Labels are what this host's record is to say of its Docker engine's labels.
+func (r *Follower) Labels(snap *cluster.Snapshot) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.labels == nil {
+		was, _ := cluster.Get[cluster.Node](snap, string(r.cfg.Self))
+		return was.Labels
+	}
+	return r.labels
+}
+
+// setLabels reports whether they are others than before.
+func (r *Follower) setLabels(all []string) (changed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := append([]string{}, cluster.EngineLabels(all)...) // not nil
+	changed = r.labels == nil || !slices.Equal(list, r.labels)
+	r.labels = list
+	return changed
+}
+
+func (r *Follower) askEngine(ctx context.Context) {
 	for ctx.Err() == nil {
-		if list, err := r.cfg.Pools(ctx); err == nil {
-			r.setPools(list)
+		if s, err := r.cfg.Engine(ctx); err == nil {
+			r.setPools(s.Pools)
+			if r.setLabels(s.Labels) && r.cfg.Proven(ctx) {
+				if err := r.cfg.Describe(); err != nil && !errors.Is(err, cluster.ErrForgotten) && ctx.Err() == nil {
+					r.log.Warn("tell the other hosts the labels of this one's Docker", "err", err)
+				}
+			}
 		} else {
-			r.log.Debug("ask for docker's address pools", "err", err)
+			r.log.Debug("ask docker for its settings", "err", err)
 		}
-		sleep(ctx, poolsEvery)
+		sleep(ctx, engineEvery)
 	}
 }
 

@@ -251,10 +251,12 @@ func (k *Keeper) ask(ctx context.Context, host cluster.NodeID, need marks) {
 	}
 	if unknown(err) {
 		// It answers, so what hosts tell each other passes.
+		if !a.old.IsZero() && now.Sub(a.old) > grace {
+			got, err = a.was, nil
+			a.old = time.Time{}
+		}
 		if a.old.IsZero() {
-			a.old = now
-		} else if now.Sub(a.old) > grace {
-			got, err = need, nil
+			a.old, a.was = now, need
 		}
 	} else {
 		a.old = time.Time{}

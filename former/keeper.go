@@ -68,7 +68,8 @@ type asked struct {
 	asking bool
 	next   time.Time
 	err    error     // of the last try
-	old    time.Time // since when it is known that its agent does not know the question
+	old    time.Time // since when it is known that its agent does not know the question,
+	was    marks     // of which this was needed then
 }
 
 var (

@@ -295,9 +295,21 @@ func TestNotAsked(t *testing.T) {
 		return nil, &gossip.RemoteError{Node: node, Method: Method, Text: `unknown method "former.heard": is this host's agent older?`}
 	})
 	began := time.Now()
+	for end := began.Add(10 * time.Second); a.asked() == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	}
+	time.Sleep(time.Second)
+	a.put(t, container(here, "web2", "web", "10.77.0.10"))
+	a.remove(t, "web2")
+	later := time.Now()
+	a.put(t, container(here, "bad2", "bad", "10.77.0.10"))
+	a.want(t, "bad2", there)
 	a.eventually(t, "bad")
 	if d := time.Since(began); d < grace {
 		t.Errorf("an older agent has heard after %s", d)
+	}
+	a.eventually(t, "bad2")
+	if d := time.Since(later); d < grace {
+		t.Errorf("an older agent has heard what was written later after %s", d)
 	}
 }
 

@@ -30,7 +30,7 @@ func (h heirs) Take(given []byte) error { return h.agent.former.Take(given) }
 // openFormer has other hosts asked, and answered, who has heard whose an address is.
 func openFormer(a *Agent) {
 	a.former.Follow(former.Config{
-		Snapshot: a.replica.Snapshot, Watch: a.replica.Watch, Flush: a.replica.Flush, Call: a.gossip.Call,
+		Snapshot: a.replica.Snapshot, Watch: a.replica.Watch, Flush: a.replica.Flush, Call: a.gossip.Call, Alive: a.gossip.Alive,
 		Placed: a.plane.Overlay().Wait, Pass: a.plane.Overlay().Pass, Log: a.log.With("room", "former"),
 	})
 	a.gossip.Handle(former.Method, a.former.Answer)

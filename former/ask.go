@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,12 +24,16 @@ const Method = "former.heard" // question -> answer
 // question asks for what the host goes by of what writers wrote, and to wait for a moment if that is less than Marks.
 type question struct {
 	Marks marks `cbor:"1,keyasint"`
+	// Of is another host, which the one that is asked asks in turn: the asker does not reach it. "": none.
+	Of cluster.NodeID `cbor:"2,keyasint,omitempty"`
 }
 
 // answer says up to which write of each writer that was asked about the host has heard all. Its switch goes by it, and it does not
 // forget it.
 type answer struct {
 	Marks marks `cbor:"1,keyasint"`
+	// Of is the question's: who does not know it would answer for itself.
+	Of cluster.NodeID `cbor:"2,keyasint,omitempty"`
 }
 
 const (
@@ -50,12 +56,26 @@ func (k *Keeper) Answer(ctx context.Context, _ string, body []byte) ([]byte, err
 	if err := cbor.Unmarshal(body, &q); err != nil {
 		return nil, fmt.Errorf("malformed question of %d bytes: %w", len(body), err)
 	}
+	if q.Of != "" && q.Of != k.self {
+		return k.relay(ctx, q)
+	}
 	k.await(ctx, q.Marks)
 	snap, err := k.settleFor(ctx, q.Marks)
 	if err != nil {
 		return nil, err
 	}
-	return cbor.Marshal(answer{of(snap, q.Marks)})
+	return cbor.Marshal(answer{of(snap, q.Marks), q.Of})
+}
+
+// relay asks another host for one that does not reach it, and says what that one says.
+func (k *Keeper) relay(ctx context.Context, q question) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	m, err := k.question(ctx, q.Of, q.Of, q.Marks)
+	if err != nil {
+		return nil, err
+	}
+	return cbor.Marshal(answer{m, q.Of})
 }
 
 // of are a snapshot's marks of the writers in need.
@@ -240,9 +260,7 @@ func (k *Keeper) askIn(ctx context.Context, slots <-chan struct{}, host cluster.
 
 // ask asks one host once.
 func (k *Keeper) ask(ctx context.Context, host cluster.NodeID, need marks) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	got, err := k.question(ctx, host, need)
+	got, err := k.learn(ctx, host, need)
 	now := time.Now()
 	k.mu.Lock()
 	a := k.asked[host]
@@ -297,18 +315,86 @@ func unknown(err error) bool {
 	return errors.As(err, &remote) && strings.HasPrefix(remote.Text, "unknown method")
 }
 
-func (k *Keeper) question(ctx context.Context, host cluster.NodeID, need marks) (marks, error) {
-	body, err := cbor.Marshal(question{need})
+// learn finds out what a host has heard: from itself, or, if it is alive and does not answer this host, by way of another one, since
+// gossip passes by others as well. Which one that was is remembered.
+func (k *Keeper) learn(ctx context.Context, host cluster.NodeID, need marks) (marks, error) {
+	ask := func(at cluster.NodeID) (marks, error) {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		return k.question(ctx, at, host, need)
+	}
+	k.mu.Lock()
+	by := k.by[host]
+	k.mu.Unlock()
+	if by != "" {
+		if got, err := ask(by); err == nil {
+			return got, nil
+		}
+		k.noteBy(host, "")
+	}
+	got, err := ask(host)
+	if err == nil || answered(err) {
+		return got, err
+	}
+	for _, by := range k.relays(host) {
+		if got, failed := ask(by); failed == nil {
+			k.noteBy(host, by)
+			return got, nil
+		}
+	}
+	return nil, err
+}
+
+// answered reports whether a host has answered that it fails.
+func answered(err error) bool {
+	var remote *gossip.RemoteError
+	return errors.As(err, &remote)
+}
+
+// relays are other hosts that may reach one that is alive; none, if it is not.
+func (k *Keeper) relays(host cluster.NodeID) (list []cluster.NodeID) {
+	alive := k.cfg.Alive()
+	if !slices.Contains(alive, string(host)) {
+		return nil
+	}
+	const most = 2
+	for _, i := range rand.Perm(len(alive)) {
+		if id := cluster.NodeID(alive[i]); id != host && len(list) < most {
+			list = append(list, id)
+		}
+	}
+	return list
+}
+
+// noteBy notes by way of whom a host answers; "": nobody.
+func (k *Keeper) noteBy(host, by cluster.NodeID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.by[host] = by; by == "" {
+		delete(k.by, host)
+	}
+}
+
+// question asks a host for what it has heard, or for what another one has.
+func (k *Keeper) question(ctx context.Context, at, host cluster.NodeID, need marks) (marks, error) {
+	q := question{Marks: need}
+	if at != host {
+		q.Of = host
+	}
+	body, err := cbor.Marshal(q)
 	if err != nil {
 		return nil, err
 	}
-	b, err := k.cfg.Call(ctx, string(host), Method, body)
+	b, err := k.cfg.Call(ctx, string(at), Method, body)
 	if err != nil {
 		return nil, err
 	}
 	var a answer
 	if err := cbor.Unmarshal(b, &a); err != nil {
 		return nil, fmt.Errorf("malformed answer of %d bytes: %w", len(b), err)
+	}
+	if a.Of != q.Of {
+		return nil, fmt.Errorf("host %s answers for itself, and not for host %s", at, host)
 	}
 	maps.DeleteFunc(a.Marks, func(by cluster.NodeID, _ uint64) bool { _, asked := need[by]; return !asked })
 	return a.Marks, nil

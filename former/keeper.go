@@ -24,8 +24,9 @@ type Config struct {
 	Snapshot func() *cluster.Snapshot
 	Watch    func() <-chan struct{}
 	Flush    func(context.Context) error
-	// Call asks another host's agent.
-	Call func(ctx context.Context, node, method string, body []byte) ([]byte, error)
+	// Call asks another host's agent, and Alive are those that answer somebody.
+	Call  func(ctx context.Context, node, method string, body []byte) ([]byte, error)
+	Alive func() []string
 	// Placed returns when this host's switch goes by a revision of the state, and Pass when it goes by what Waiting says now.
 	Placed func(ctx context.Context, rev uint64) error
 	Pass   func(context.Context) error
@@ -56,7 +57,8 @@ type Keeper struct {
 	heard   map[cluster.NodeID]marks // by host
 	unsaved map[cluster.NodeID]bool  // hosts whose marks are not on the disk
 	asked   map[cluster.NodeID]*asked
-	gone    map[key]bool // entries that are still on the disk
+	by      map[cluster.NodeID]cluster.NodeID // by way of whom a host answers that this one does not reach
+	gone    map[key]bool                      // entries that are still on the disk
 	since   map[string]time.Time
 }
 
@@ -81,7 +83,7 @@ var (
 func Open(db *store.DB, self cluster.NodeID) (*Keeper, error) {
 	k := &Keeper{
 		self: self, db: db, settle: make(chan struct{}, 1), wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), unsavedYet: make(chan struct{}, 1),
-		table: newTable(), heard: map[cluster.NodeID]marks{}, unsaved: map[cluster.NodeID]bool{}, asked: map[cluster.NodeID]*asked{}, gone: map[key]bool{}, since: map[string]time.Time{},
+		table: newTable(), heard: map[cluster.NodeID]marks{}, unsaved: map[cluster.NodeID]bool{}, asked: map[cluster.NodeID]*asked{}, by: map[cluster.NodeID]cluster.NodeID{}, gone: map[key]bool{}, since: map[string]time.Time{},
 	}
 	err := db.View(func(tx *store.Tx) error {
 		return errors.Join(

@@ -23,6 +23,7 @@ import (
 const (
 	here  cluster.NodeID = "1000000000000001"
 	there cluster.NodeID = "2000000000000002"
+	third cluster.NodeID = "3000000000000003"
 )
 
 // machine is a host with its state file, on which one agent after the other runs.
@@ -37,6 +38,8 @@ type machine struct {
 	mu   sync.Mutex
 	call func(node string, body []byte) ([]byte, error) // nil: gossip does not pass
 	asks int
+
+	alive []string // set before anybody is asked
 }
 
 func newMachine(t *testing.T, self cluster.NodeID) *machine {
@@ -71,6 +74,7 @@ func (m *machine) start(t *testing.T) {
 		Snapshot: r.Snapshot, Watch: r.Watch, Flush: r.Flush, Log: slog.New(slog.DiscardHandler),
 		Placed: func(context.Context, uint64) error { return nil },
 		Pass:   func(context.Context) error { m.passes <- struct{}{}; return nil },
+		Alive:  func() []string { return m.alive },
 		Call: func(_ context.Context, node, method string, body []byte) ([]byte, error) {
 			m.mu.Lock()
 			m.asks++
@@ -232,6 +236,48 @@ func TestGiven(t *testing.T) {
 		return a.keeper.Answer(context.Background(), string(there), body)
 	})
 	b.eventually(t, "bad")
+}
+
+// TestRelayed: a host that this one does not reach is asked by way of another one, which reaches it; who answers for itself is not
+// taken for it.
+func TestRelayed(t *testing.T) {
+	a, b, c := newMachine(t, here), newMachine(t, there), newMachine(t, third)
+	a.alive = []string{string(there), string(third)}
+	a.put(t, node(here, 4), cluster.Network{Name: "blue", VNID: 5, Labelled: true})
+	b.put(t, node(there, 4))
+	c.put(t, node(third, 0))
+	a.hear(t, b)
+	a.hear(t, c)
+	older := true
+	a.dial(func(node string, body []byte) ([]byte, error) {
+		if node != string(third) {
+			return nil, gossip.ErrUnreachable
+		}
+		if older {
+			older = false
+			return cbor.Marshal(answer{Marks: marks{here: 1000}})
+		}
+		return c.keeper.Answer(context.Background(), string(here), body)
+	})
+	c.dial(func(node string, body []byte) ([]byte, error) {
+		if node != string(there) {
+			return nil, gossip.ErrUnreachable
+		}
+		return b.keeper.Answer(context.Background(), string(third), body)
+	})
+	a.put(t, container(here, "web", "web", "10.77.0.9"))
+	b.hear(t, a)
+	a.remove(t, "web")
+	a.put(t, container(here, "bad", "bad", "10.77.0.9"))
+	a.want(t, "bad", there)
+	for n, end := c.asked(), time.Now().Add(20*time.Second); c.asked() < n+2; time.Sleep(10 * time.Millisecond) {
+		if a.want(t, "bad", there); time.Now().After(end) {
+			t.Fatal("it is not asked by way of another")
+		}
+	}
+	c.hear(t, a)
+	b.hear(t, c)
+	a.eventually(t, "bad")
 }
 
 // TestTogether: the disk is written by whoever notes, takes and saves at the same time, and nobody waits for the other for ever.

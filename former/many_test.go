@@ -86,7 +86,7 @@ func TestManyAnswers(t *testing.T) {
 				if err := cbor.Unmarshal(body, &q); err != nil {
 					return nil, err
 				}
-				return cbor.Marshal(answer{q.Marks})
+				return cbor.Marshal(answer{Marks: q.Marks})
 			})
 			a.put(t, container(here, "web", "web", "10.77.0.9"))
 			a.remove(t, "web")
@@ -124,7 +124,7 @@ func TestTidy(t *testing.T) {
 		if err := cbor.Unmarshal(body, &q); err != nil {
 			return nil, err
 		}
-		return cbor.Marshal(answer{q.Marks})
+		return cbor.Marshal(answer{Marks: q.Marks})
 	})
 	a.keeper.tidy(t.Context())
 	if n := a.asked(); n != 0 {

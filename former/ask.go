@@ -181,7 +181,9 @@ func (k *Keeper) tidy(ctx context.Context) {
 	k.mu.Lock()
 	need := marks{}
 	if len(k.table.entries) > much {
-		need = k.table.latest()
+		for by, counter := range k.table.latest() {
+			need[by] = reachable(snap, by, counter)
+		}
 	}
 	var hosts []cluster.NodeID
 	for n := range cluster.All[cluster.Node](snap) {
@@ -190,6 +192,9 @@ func (k *Keeper) tidy(ctx context.Context) {
 		}
 	}
 	k.mu.Unlock()
+	if len(hosts) == 0 && len(need) > 0 { // all had heard when it was noted
+		k.save(true)
+	}
 	for _, host := range hosts {
 		if ctx.Err() == nil {
 			k.ask(ctx, host, need)
@@ -406,24 +411,24 @@ func (k *Keeper) keepSaving(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-k.unsavedYet:
-			k.save()
+			k.save(false)
 			select { // what comes meanwhile is saved with the next
 			case <-ctx.Done():
 			case <-time.After(saving):
 			}
 		}
 	}
-	k.save()
+	k.save(false)
 }
 
 // save writes what hosts have heard to the disk, and forgets the entries of which all have: without it an agent that is started
 // anew would ask once more, and keep its containers from other hosts until they have answered.
-func (k *Keeper) save() {
+func (k *Keeper) save(anyway bool) {
 	snap := k.cfg.Snapshot()
 	k.mu.Lock()
 	none := len(k.unsaved) == 0
 	k.mu.Unlock()
-	if none {
+	if none && !anyway {
 		return
 	}
 	var unsaved map[cluster.NodeID]bool
@@ -445,7 +450,13 @@ func (k *Keeper) save() {
 
 // forget forgets entries of which all hosts have heard, and hosts that are gone, which are then to be written as well. k.mu is held.
 func (k *Keeper) forget(snap *cluster.Snapshot, unsaved map[cluster.NodeID]bool) {
-	for _, one := range k.table.forget(k.byAll(snap)) {
+	low := k.byAll(snap)
+	for by, counter := range k.table.latest() {
+		if r := reachable(snap, by, counter); r < counter && low[by] >= r {
+			low[by] = counter // nobody will hear more of it
+		}
+	}
+	for _, one := range k.table.forget(low) {
 		k.gone[one] = true
 	}
 	for host := range k.heard {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/store"
+	"github.com/grapevine-net/grapevine/ring"
 )
 
 // Config is what a Keeper works with.
@@ -100,36 +101,36 @@ func Open(db *store.DB, self cluster.NodeID) (*Keeper, error) {
 // Follow tells the Keeper what it works with, before it runs or is asked anything.
 func (k *Keeper) Follow(cfg Config) { k.cfg = cfg }
 
-// Note notes which addresses this host's own writes take from endpoints, in the transaction that makes them durable
-// (replica.Beside).
+// Note notes which addresses this host's own writes take from endpoints, and whose they were before it had them, in the transaction that
+// makes the writes durable (replica.Beside).
 func (k *Keeper) Note(tx *store.Tx, before, after *cluster.Snapshot, keys []cluster.Key) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	noted := false
+	var list []Entry
 	for _, at := range keys {
-		if at.Kind != cluster.KindEndpoint {
-			continue
-		}
 		rec, there := after.Record(at)
-		old, was := cluster.Get[cluster.Endpoint](before, at.ID)
-		if !there || !was || rec.Version.Node != k.self || print(old) == 0 {
+		if !there || rec.Version.Node != k.self {
 			continue
 		}
-		now, live := rec.Body.(cluster.Endpoint)
-		for _, a := range old.Addrs {
-			if live && print(now) == print(old) && slices.Contains(now.Addrs, a) {
-				continue
-			}
-			noted = true
-			a = a.Unmap().WithZone("")
-			e := k.table.put(Entry{Block: netip.PrefixFrom(a, a.BitLen()), By: k.self, Counter: rec.Version.Counter, Had: []Had{{print(old), short(at.ID)}}})
-			if err := k.keep(tx, e); err != nil {
-				return err
+		switch at.Kind {
+		case cluster.KindEndpoint:
+			old, _ := cluster.Get[cluster.Endpoint](before, at.ID)
+			now, _ := rec.Body.(cluster.Endpoint)
+			list = append(list, k.left(old, now, rec.Version.Counter)...)
+			list = append(list, k.given(after, old, now)...)
+		case cluster.KindClaim:
+			if c, ok := rec.Body.(cluster.Claim); ok && c.Owner == k.self {
+				list = append(list, k.claimed(before, after, c.Block)...)
 			}
 		}
 	}
-	if !noted {
+	if len(list) == 0 {
 		return nil
+	}
+	for _, e := range list {
+		if err := k.keep(tx, k.table.put(e)); err != nil {
+			return err
+		}
 	}
 	put, gone := k.table.bound(living(after, k.self))
 	for _, e := range put {
@@ -147,6 +148,73 @@ func (k *Keeper) Note(tx *store.Tx, before, after *cluster.Snapshot, keys []clus
 	}
 	clear(k.gone)
 	return nil
+}
+
+// left are entries of the addresses that an endpoint has no more, or has as another one to policies.
+func (k *Keeper) left(old, now cluster.Endpoint, counter uint64) (list []Entry) {
+	was := print(old)
+	if was == 0 {
+		return nil
+	}
+	for _, a := range old.Addrs {
+		if print(now) != was || !slices.Contains(now.Addrs, a) {
+			list = append(list, Entry{Block: whole(a), By: k.self, Counter: counter, Had: []Had{{was, short(old.ID)}}})
+		}
+	}
+	return list
+}
+
+// given are entries of the addresses that an endpoint just got, out of what another host has given to this one: what that one knows of
+// them comes with its answer alone (Take), which may be lost, as the claim is not.
+func (k *Keeper) given(snap *cluster.Snapshot, old, now cluster.Endpoint) (list []Entry) {
+	for _, a := range now.Addrs {
+		if c, owned := snap.Ring().Owner(whole(a).Addr()); owned && c.Owner == k.self && !slices.Contains(old.Addrs, a) {
+			list = append(list, Entry{Block: whole(a), By: c.Version.By, Counter: c.Version.Counter, Any: true})
+		}
+	}
+	return k.unheard(snap, list)
+}
+
+// claimed are entries of what this host claims of what others have claimed: it replaces what says whose that was.
+func (k *Keeper) claimed(before, after *cluster.Snapshot, block netip.Prefix) (list []Entry) {
+	if ring.VNIDs.Overlaps(block) {
+		return nil
+	}
+	for c := range before.Ring().Within(block) {
+		e := Entry{Block: c.Block, By: c.Version.By, Counter: c.Version.Counter, Any: true}
+		if e.Block.Bits() < block.Bits() {
+			e.Block = block
+		}
+		list = append(list, e)
+		if c.Owner != k.self && c.Owner != c.Version.By {
+			e.By, e.Counter = c.Owner, before.Mark(c.Owner)
+			list = append(list, e)
+		}
+	}
+	list = k.unheard(after, list)
+	if len(list) > 0 {
+		lives := living(after, k.self)
+		for i := range list {
+			list[i].But = slices.DeleteFunc(slices.Clone(lives), func(a netip.Addr) bool { return !list[i].Block.Contains(a) })
+		}
+	}
+	return list
+}
+
+// unheard are those entries of which another host may not have heard. k.mu is held.
+func (k *Keeper) unheard(snap *cluster.Snapshot, list []Entry) []Entry {
+	list = slices.DeleteFunc(list, func(e Entry) bool { return e.By == k.self || e.Counter == 0 })
+	if len(list) == 0 {
+		return nil
+	}
+	heard := k.byAll(snap)
+	return slices.DeleteFunc(list, func(e Entry) bool { return heard[e.By] >= e.Counter })
+}
+
+// whole is the block of an address.
+func whole(a netip.Addr) netip.Prefix {
+	a = a.Unmap().WithZone("")
+	return netip.PrefixFrom(a, a.BitLen())
 }
 
 // living are the addresses of a host's endpoints.
@@ -204,6 +272,14 @@ func (k *Keeper) Take(given []byte) error {
 	})
 }
 
+// reachable is up to where a host can hear a writer: of one that is gone for good no more than what there is of it.
+func reachable(snap *cluster.Snapshot, by cluster.NodeID, counter uint64) uint64 {
+	if !snap.Tombstone(cluster.Node{ID: by}.Key()) {
+		return counter
+	}
+	return min(counter, snap.Mark(by))
+}
+
 // asking reports whether anything could ask who a container is.
 func asking(snap *cluster.Snapshot) bool {
 	if cluster.PoliciesOf(snap).Any() {
@@ -246,6 +322,9 @@ func (k *Keeper) Waiting(snap *cluster.Snapshot) map[string]Wait {
 		need := k.table.needs(e)
 		if need == nil {
 			continue
+		}
+		for by := range need {
+			need[by] = reachable(snap, by, need[by])
 		}
 		if listeners == nil {
 			listeners = k.listeners(snap)

@@ -238,6 +238,99 @@ func TestGiven(t *testing.T) {
 	b.eventually(t, "bad")
 }
 
+// only has a machine hear one record of another one, and not what was written before: as it comes with an answer, or out of order.
+func (m *machine) only(t *testing.T, from *machine, k cluster.Key) {
+	t.Helper()
+	rec, there := from.replica.Snapshot().Record(k)
+	if !there {
+		t.Fatalf("no %v", k)
+	}
+	if _, err := m.replica.Merge(cluster.Encode([]cluster.Record{rec})); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestGivenInSilence: of addresses that come by a claim alone, since the answer was lost, it is not known who had them: a container waits
+// until hosts have heard who gave them, up to the claim. One that is there already does not wait, also where this host claims them anew.
+func TestGivenInSilence(t *testing.T) {
+	a, b, c := newMachine(t, here), newMachine(t, there), newMachine(t, third)
+	a.put(t, node(here, 4), cluster.Network{Name: "blue", VNID: 5, Labelled: true})
+	b.put(t, node(there, 4))
+	c.put(t, node(third, 4))
+	a.put(t, container(here, "web", "web", "10.77.0.9"))
+	for _, m := range []*machine{a, b, c} {
+		for _, from := range []*machine{a, b, c} {
+			m.hear(t, from)
+		}
+	}
+	block := netip.MustParsePrefix("10.77.0.0/28")
+	a.remove(t, "web")
+	a.put(t, cluster.Claim{Block: block, Owner: there})
+	b.only(t, a, cluster.Claim{Block: block}.Key())
+	b.put(t, container(there, "bad", "bad", "10.77.0.9"))
+	b.want(t, "bad", here, third)
+	b.start(t)
+	b.want(t, "bad", here, third)
+
+	// Another one of the block does as well, also once this host has claimed the block itself.
+	b.put(t, cluster.Claim{Block: block, Owner: there})
+	b.put(t, container(there, "bad2", "bad", "10.77.0.8"))
+	b.want(t, "bad2", here, third)
+	b.put(t, container(there, "bad", "worse", "10.77.0.9"))
+	b.want(t, "bad", here, third)
+
+	b.dial(func(node string, body []byte) ([]byte, error) {
+		to := a
+		if node == string(third) {
+			to = c
+		}
+		return to.keeper.Answer(context.Background(), string(there), body)
+	})
+	for end := time.Now().Add(20 * time.Second); !slices.Equal(b.waits("bad"), []cluster.NodeID{third}); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it waits for %v, and not for the one that has not heard alone", b.waits("bad"))
+		}
+	}
+	c.hear(t, a)
+	b.eventually(t, "bad")
+	b.eventually(t, "bad2")
+
+	// What all have heard is nothing to wait for.
+	b.dial(nil)
+	b.put(t, container(there, "bad3", "bad", "10.77.0.7"))
+	b.want(t, "bad3")
+}
+
+// TestGoneForGood: of a host that was forgotten nobody waits for what nobody has.
+func TestGoneForGood(t *testing.T) {
+	a, b, c := newMachine(t, here), newMachine(t, there), newMachine(t, third)
+	a.put(t, node(here, 4))
+	b.put(t, node(there, 4), cluster.Network{Name: "blue", VNID: 5, Labelled: true})
+	b.hear(t, a)
+	c.put(t, node(third, 4))
+	b.hear(t, c)
+	c.hear(t, b)
+	a.put(t, cluster.Network{Name: "lost", VNID: 6}) // of which nobody hears
+	block := netip.MustParsePrefix("10.77.0.0/28")
+	a.put(t, cluster.Claim{Block: block, Owner: there})
+	b.only(t, a, cluster.Claim{Block: block}.Key())
+	b.put(t, container(there, "new", "new", "10.77.0.9"))
+	b.want(t, "new", here, third)
+	b.dial(func(node string, body []byte) ([]byte, error) {
+		if node != string(third) {
+			return nil, gossip.ErrUnreachable
+		}
+		return c.keeper.Answer(context.Background(), string(there), body)
+	})
+	for n, end := b.asked(), time.Now().Add(20*time.Second); b.asked() < n+3 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		b.want(t, "new", here, third)
+	}
+	if _, err := b.replica.Update(func(tx *replica.Tx) error { tx.Delete(cluster.Node{ID: here}.Key()); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually(t, "new")
+}
+
 // TestRelayed: a host that this one does not reach is asked by way of another one, which reaches it; who answers for itself is not
 // taken for it.
 func TestRelayed(t *testing.T) {
@@ -301,7 +394,7 @@ func TestTogether(t *testing.T) {
 			a.keeper.mu.Lock()
 			a.keeper.heard[there], a.keeper.unsaved[there] = marks{here: uint64(i)}, true
 			a.keeper.mu.Unlock()
-			a.keeper.save()
+			a.keeper.save(false)
 		}
 		ended <- nil
 	}()

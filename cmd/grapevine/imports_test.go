@@ -52,7 +52,7 @@ var mayImport = map[string]string{
 	"egress/edit":            "api cluster egress egress/hold replica",
 	"egress/hold":            "cluster egress host/lan host/nat replica",
 	"encap":                  "",
-	"former":                 "api cluster gossip host/store",
+	"former":                 "api cluster gossip host/store ring",
 	"gossip":                 "",
 	"gossip/memnet":          "",
 	"host/bypass":            "host/ipsec host/link host/nft pulse",

@@ -280,7 +280,7 @@ func reachable(snap *cluster.Snapshot, by cluster.NodeID, counter uint64) uint64
 	return min(counter, snap.Mark(by))
 }
 
-// asking reports whether anything could ask who a container is.
+// asking reports whether rules could ask who a container is.
 func asking(snap *cluster.Snapshot) bool {
 	if cluster.PoliciesOf(snap).Any() {
 		return true
@@ -293,10 +293,24 @@ func asking(snap *cluster.Snapshot) bool {
 	return false
 }
 
-// listeners are the other hosts that go by who a container is.
+// choosing reports whether an egress asks who a container is.
+func choosing(snap *cluster.Snapshot) bool {
+	for range cluster.All[cluster.LabelEgress](snap) {
+		return true
+	}
+	return false
+}
+
+// listeners are the other hosts that go by who a container is: to judge what it may do, or to let it out by an egress.
 func (k *Keeper) listeners(snap *cluster.Snapshot) (list []cluster.NodeID) {
+	judge, lets := asking(snap), map[cluster.NodeID]bool{}
+	if choosing(snap) {
+		for h := range cluster.All[cluster.EgressHolder](snap) {
+			lets[h.Host] = true
+		}
+	}
 	for n := range cluster.All[cluster.Node](snap) {
-		if n.ID != k.self && n.Enforces > 0 {
+		if n.ID != k.self && (judge && n.Enforces > 0 || lets[n.ID]) {
 			list = append(list, n.ID)
 		}
 	}
@@ -310,7 +324,7 @@ const many = 16
 func (k *Keeper) Waiting(snap *cluster.Snapshot) map[string]Wait {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(k.table.entries) == 0 || !asking(snap) {
+	if len(k.table.entries) == 0 || !asking(snap) && !choosing(snap) {
 		clear(k.since)
 		clear(k.asked)
 		return nil

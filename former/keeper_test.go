@@ -452,6 +452,25 @@ func TestNotAsked(t *testing.T) {
 	}
 }
 
+// TestEgress: the host that holds an egress which asks for labels goes by who a container is, be it by none of the rules.
+func TestEgress(t *testing.T) {
+	a, b, c := newMachine(t, here), newMachine(t, there), newMachine(t, third)
+	a.put(t, node(here, 4), cluster.Network{Name: "blue", VNID: 5})
+	b.put(t, node(there, 0))
+	c.put(t, node(third, 4))
+	a.hear(t, b)
+	a.hear(t, c)
+	a.put(t, container(here, "web", "web", "10.77.0.9"))
+	a.remove(t, "web")
+	a.put(t, container(here, "bad", "bad", "10.77.0.9"))
+	a.put(t, cluster.EgressHolder{Egress: "smtp", Host: there})
+	a.want(t, "bad")
+	a.put(t, cluster.LabelEgress{Name: "smtp", Networks: []string{"blue"}, Addrs: []netip.Addr{addr("192.0.2.26")}, Labels: []string{"app=web"}})
+	a.want(t, "bad", there)
+	a.put(t, cluster.Network{Name: "blue", VNID: 5, Labelled: true})
+	a.want(t, "bad", there, third)
+}
+
 // TestProblems: one that lasts is named.
 func TestProblems(t *testing.T) {
 	a := newMachine(t, here)

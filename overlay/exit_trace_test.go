@@ -196,6 +196,10 @@ func TestExit(t *testing.T) {
 				packet{"with another host's source", answer(5, 3, "10.128.2.9", "198.51.100.1"), "spoof-guard: range 10.128.2.0/24"},
 				packet{"the answer", from("gv0", "02", "198.51.100.1", "10.128.2.9"), to("gvtun")},
 			)
+			check("by label, by a host that may take it for another one", leave(pipeline.Exit{Listed: true, Unheard: true, Addrs: []netip.Addr{addr("10.128.0.7")}}),
+				packet{"out", out, "forwarding: drop: " + pipeline.DropUnheard.String()},
+				packet{"without the label", plain, to("gv0")},
+			)
 			check("by nobody", leave(pipeline.Exit{}),
 				packet{"out", out, "forwarding: " + none},
 				packet{"an answer", answer(0, 2, "198.51.100.1", "10.128.0.7"), noSource},

@@ -10,8 +10,10 @@ import (
 )
 
 // exitsOf are the ways to the outside of networks that have an egress: by its holder, wherever that is, or none.
-// ready says for which subnets, or containers, this host is, of those that it holds; track, whether the switch tracks connections.
-func exitsOf(snap *cluster.Snapshot, self cluster.NodeID, t *topology, ready func(name string, subnet netip.Prefix) bool, track bool) (list []pipeline.Exit) {
+// ready says for which subnets, or containers, this host is, of those that it holds; track, whether the switch tracks connections; and
+// waiting, with which hosts endpoints do not talk (Config.Unheard): a holder that takes one for who had its address before would let it
+// leave as that one.
+func exitsOf(snap *cluster.Snapshot, self cluster.NodeID, t *topology, ready func(name string, subnet netip.Prefix) bool, track bool, waiting map[string][]cluster.NodeID) (list []pipeline.Exit) {
 	all := egress.All(snap)
 	choice := egress.NewChoice(snap, all)
 	by := map[string][]egress.Leaver{}
@@ -20,10 +22,13 @@ func exitsOf(snap *cluster.Snapshot, self cluster.NodeID, t *topology, ready fun
 	formerly := func(a netip.Addr) bool {
 		return ready != nil && slices.ContainsFunc(all, func(e egress.Listed) bool { return len(e.Labels) > 0 && ready(e.Name, single(a)) })
 	}
+	waits := waitsFor(snap, self, waiting)
 	for _, l := range choice.Leaving(self) {
 		switch n, ok := t.network[l.Network]; {
 		case l.Known && l.By == "" && l.Host == self && ok && n.VNID != 0 && formerly(l.Addr):
 			list = append(list, pipeline.Exit{VNID: n.VNID, Track: track, Listed: true, Addrs: []netip.Addr{l.Addr}})
+		case l.Known && l.By != "" && l.Host == self && ok && n.VNID != 0 && waits(l.Addr, holder(snap, l.By)):
+			list = append(list, pipeline.Exit{VNID: n.VNID, Track: track, Listed: true, Addrs: []netip.Addr{l.Addr}, Unheard: true})
 		case l.Known:
 			by[l.By] = append(by[l.By], l)
 		case l.Host == self && ok && n.VNID != 0: // of other hosts' nothing is let in
@@ -72,6 +77,27 @@ func exitsOf(snap *cluster.Snapshot, self cluster.NodeID, t *topology, ready fun
 		}
 	}
 	return list
+}
+
+// waitsFor tells which addresses of this host's endpoints wait for a host.
+func waitsFor(snap *cluster.Snapshot, self cluster.NodeID, waiting map[string][]cluster.NodeID) func(a netip.Addr, host cluster.NodeID) bool {
+	of := map[netip.Addr][]cluster.NodeID{}
+	for id, hosts := range waiting {
+		e, _ := cluster.Get[cluster.Endpoint](snap, id)
+		for _, a := range e.Addrs {
+			of[a] = hosts
+		}
+	}
+	return func(a netip.Addr, host cluster.NodeID) bool {
+		hosts, waits := of[a]
+		return waits && (hosts == nil && host != self || slices.Contains(hosts, host))
+	}
+}
+
+// holder is the host that holds an egress's address, "" if none does.
+func holder(snap *cluster.Snapshot, egress string) cluster.NodeID {
+	h, _ := cluster.Get[cluster.EgressHolder](snap, egress)
+	return h.Host
 }
 
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

@@ -24,7 +24,7 @@ func TestExitsOf(t *testing.T) {
 			cluster.EgressHolder{Egress: "mail", Host: holder})
 		replicatest.Hear(t, r, holder, cluster.Node{ID: holder, Name: "host2", VTEP: addr("192.0.2.2"), HoldsIPv6: able})
 		snap := r.Snapshot()
-		exits := exitsOf(snap, self, newTopology(snap, self, false, nil, nil, nil), nil, true)
+		exits := exitsOf(snap, self, newTopology(snap, self, false, nil, nil, nil), nil, true, nil)
 		if len(exits) != 1 || !exits[0].V4 || exits[0].V6 != able || exits[0].VTEP != addr("192.0.2.2") {
 			t.Errorf("the holder holds IPv6: %v; %+v", able, exits)
 		}
@@ -52,7 +52,7 @@ func TestExitsEncrypted(t *testing.T) {
 		replicatest.Hear(t, r, holder, key(cluster.Node{ID: holder, Name: "host2", VTEP: addr("192.0.2.2")}, c.theirs))
 		snap := r.Snapshot()
 		g := newTopology(snap, self, false, nil, nil, nil)
-		exits := exitsOf(snap, self, g, nil, true)
+		exits := exitsOf(snap, self, g, nil, true, nil)
 		if len(exits) != 2 || exits[0].VTEP != addr("192.0.2.2") || exits[1].VTEP != c.want {
 			t.Fatalf("keys %d and %d: %+v", c.mine, c.theirs, exits)
 		}
@@ -73,15 +73,19 @@ func TestExitsByLabel(t *testing.T) {
 		holder, whole cluster.NodeID // of the labels', and of the network's, which there is if it is not ""
 		ready         []string
 		want          []string
+		waiting       map[string][]cluster.NodeID
 	}{
-		{"held elsewhere", other, "", nil, []string{"unknown 10.1.0.3", "192.0.2.2 10.1.0.1"}},
-		{"held by nobody", "", "", nil, []string{"unknown 10.1.0.3", "nobody 10.1.0.1"}},
-		{"and a network's", other, other, nil, []string{"unknown 10.1.0.3", "192.0.2.2 10.1.0.1", "192.0.2.2 10.1.0.2"}},
-		{"here, and a network's elsewhere", self, other, []string{"10.1.0.1/32", "10.1.0.65/32"}, []string{"unknown 10.1.0.3", "here 10.1.0.1 10.1.0.65", "192.0.2.2 10.1.0.2"}},
-		{"here, and NAT has none yet", self, "", nil, []string{"unknown 10.1.0.3", "nobody 10.1.0.1"}},
-		{"a network's here", other, self, []string{"10.1.0.0/24", "10.1.0.2/32", "10.1.0.66/32"}, []string{"unknown 10.1.0.3", "192.0.2.2 10.1.0.1", "here 10.1.0.2 10.1.0.66"}},
-		{"a network's here, and NAT has the labels' for an address that had such a container", other, self, []string{"10.1.0.0/24", "10.1.0.66/32"}, []string{"unknown 10.1.0.3", "192.0.2.2 10.1.0.1", "here 10.1.0.66", "nobody 10.1.0.2"}},
-		{"none for the rest, and NAT has the labels' for such an address", self, "", []string{"10.1.0.1/32", "10.1.0.2/32"}, []string{"nobody 10.1.0.2", "unknown 10.1.0.3", "here 10.1.0.1"}},
+		{"held elsewhere", other, "", nil, []string{"unknown 10.1.0.3", "192.0.2.2 10.1.0.1"}, nil},
+		{"held by nobody", "", "", nil, []string{"unknown 10.1.0.3", "nobody 10.1.0.1"}, nil},
+		{"and a network's", other, other, nil, []string{"unknown 10.1.0.3", "192.0.2.2 10.1.0.1", "192.0.2.2 10.1.0.2"}, nil},
+		{"here, and a network's elsewhere", self, other, []string{"10.1.0.1/32", "10.1.0.65/32"}, []string{"unknown 10.1.0.3", "here 10.1.0.1 10.1.0.65", "192.0.2.2 10.1.0.2"}, nil},
+		{"here, and NAT has none yet", self, "", nil, []string{"unknown 10.1.0.3", "nobody 10.1.0.1"}, nil},
+		{"a network's here", other, self, []string{"10.1.0.0/24", "10.1.0.2/32", "10.1.0.66/32"}, []string{"unknown 10.1.0.3", "192.0.2.2 10.1.0.1", "here 10.1.0.2 10.1.0.66"}, nil},
+		{"a network's here, and NAT has the labels' for an address that had such a container", other, self, []string{"10.1.0.0/24", "10.1.0.66/32"}, []string{"unknown 10.1.0.3", "192.0.2.2 10.1.0.1", "here 10.1.0.66", "nobody 10.1.0.2"}, nil},
+		{"none for the rest, and NAT has the labels' for such an address", self, "", []string{"10.1.0.1/32", "10.1.0.2/32"}, []string{"nobody 10.1.0.2", "unknown 10.1.0.3", "here 10.1.0.1"}, nil},
+		{"held elsewhere, by a host that has not heard", other, other, nil, []string{"unheard 10.1.0.1", "unknown 10.1.0.3", "192.0.2.2 10.1.0.2"}, map[string][]cluster.NodeID{"a": {other}, "b": {third}}},
+		{"held elsewhere, while it is found out who has heard", other, other, nil, []string{"unheard 10.1.0.1", "unheard 10.1.0.2", "unknown 10.1.0.3"}, map[string][]cluster.NodeID{"a": nil, "b": nil}},
+		{"here, and others have not heard", self, "", []string{"10.1.0.1/32", "10.1.0.65/32"}, []string{"unknown 10.1.0.3", "here 10.1.0.1 10.1.0.65"}, map[string][]cluster.NodeID{"a": nil, "b": {other}}},
 	} {
 		r := replicatest.New(t, self,
 			cluster.Node{ID: self, Name: "host1", VTEP: addr("192.0.2.1"), LabelEgress: true}, cluster.Network{Name: "blue", VNID: 5}, cluster.Network{Name: "red", VNID: 6},
@@ -113,11 +117,13 @@ func TestExitsByLabel(t *testing.T) {
 		snap := r.Snapshot()
 		ready := func(_ string, p netip.Prefix) bool { return slices.Contains(c.ready, p.String()) }
 		var got []string
-		for _, e := range exitsOf(snap, self, newTopology(snap, self, false, nil, nil, nil), ready, true) {
+		for _, e := range exitsOf(snap, self, newTopology(snap, self, false, nil, nil, nil), ready, true, c.waiting) {
 			way := "nobody"
 			switch {
 			case e.Unknown:
 				way = "unknown"
+			case e.Unheard:
+				way = "unheard"
 			case e.Here:
 				way = "here"
 			case e.VTEP.IsValid():

@@ -136,7 +136,7 @@ func (r *reconciler) switchFlows(ctx context.Context, snap *cluster.Snapshot, wh
 	}
 	in, problems := r.plans.plan(snap, r.cfg.Self, r.cfg.Mode, r.planPorts())
 	in.VXLANPort, in.GRE, in.GossipPort = r.cfg.VXLANPort, r.cfg.VXLANPort == 0, r.cfg.GossipPort
-	in.Exits = exitsOf(snap, r.cfg.Self, r.plans.topology, r.cfg.Egress, !r.plans.powerless)
+	in.Exits = exitsOf(snap, r.cfg.Self, r.plans.topology, r.cfg.Egress, !r.plans.powerless, r.plans.unheard)
 	if in.Own = nil; len(in.Exits) > 0 && r.cfg.Reach != nil {
 		in.Own = r.cfg.Reach.Own()
 	}

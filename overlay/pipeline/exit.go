@@ -37,6 +37,8 @@ type Exit struct {
 	Addrs  []netip.Addr
 	// Unknown says that it is not known yet by which host they leave, since their labels are not: so there is none.
 	Unknown bool
+	// Unheard says that the host by which they leave may take them for who had the address before: so there is none yet.
+	Unheard bool
 }
 
 // of reports whether an address of an endpoint of its network leaves by it.
@@ -119,6 +121,8 @@ func (c *compiler) exit(way Stage, e Exit, f family, m match) {
 	switch {
 	case e.Unknown:
 		c.drop(s, priority, DropUntold, m)
+	case e.Unheard:
+		c.drop(s, priority, DropUnheard, m)
 	case e.remote(c) && e.has(f):
 		c.add(s, priority, vnidObject(e.VNID), m, load(regDstVNID, 0), load(regOutPort, c.in.TunnelPort), c.toVTEP(e.VTEP, e.Index), goTo(VNIDCheck))
 	default:

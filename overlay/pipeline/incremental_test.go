@@ -111,7 +111,7 @@ func genInput() *rapid.Generator[Input] {
 						e.Addrs = append(e.Addrs, p.Addrs...)
 					}
 				}
-				e.Unknown = number("unknown", 1) > 0
+				e.Unknown, e.Unheard = number("unknown", 1) > 0, number("unheard", 1) > 0
 			}
 			in.Exits = append(in.Exits, e)
 			in.Own = []netip.Addr{netip.AddrFrom4([4]byte{172, 17, 0, byte(number("own", 2))})}

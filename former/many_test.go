@@ -68,7 +68,7 @@ func TestManyAnswers(t *testing.T) {
 				deaf[string(id)] = true
 			}
 			a.put(t, node(here, 4), cluster.Network{Name: "blue", VNID: 5, Labelled: true})
-			a.removed(t, 4000)
+			a.removed(t, 20000)
 			end := make(chan struct{})
 			t.Cleanup(func() { close(end) })
 			a.dial(func(node string, body []byte) ([]byte, error) {
@@ -106,7 +106,7 @@ func TestManyAnswers(t *testing.T) {
 			}
 			took := time.Since(began)
 			t.Logf("open to the living after %s; Waiting took %s at most", took, worst)
-			if took > 1500*time.Millisecond || worst > time.Second {
+			if took > 5*time.Second || worst > 2*time.Second { // of a busy machine with the race detector
 				t.Errorf("open to the living after %s, and Waiting took up to %s", took, worst)
 			}
 		})

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -53,7 +54,12 @@ func scanMain(args []string) error {
 			return nil
 		}
 		for range count - sent {
-			if err := unix.Sendto(fd, synTo(from, to, next), 0, at); err != nil {
+			err := unix.Sendto(fd, synTo(from, to, next), 0, at)
+			for errors.Is(err, unix.ENOBUFS) { // the interface's queue is full
+				time.Sleep(time.Millisecond)
+				err = unix.Sendto(fd, synTo(from, to, next), 0, at)
+			}
+			if err != nil {
 				return fmt.Errorf("send a SYN: %w", err)
 			}
 			next++

@@ -24,6 +24,7 @@ import (
 	"github.com/grapevine-net/grapevine/diagnose/probe"
 	"github.com/grapevine-net/grapevine/diagnose/watch"
 	"github.com/grapevine-net/grapevine/driver"
+	"github.com/grapevine-net/grapevine/driver/exposed"
 	"github.com/grapevine-net/grapevine/driver/problems"
 	"github.com/grapevine-net/grapevine/driver/standin"
 	"github.com/grapevine-net/grapevine/edge"
@@ -53,7 +54,6 @@ import (
 	"github.com/grapevine-net/grapevine/overlay/secure"
 	"github.com/grapevine-net/grapevine/reach/follow"
 	"github.com/grapevine-net/grapevine/replica"
-	"github.com/grapevine-net/grapevine/service/expose/here"
 )
 
 // Agent is a host's agent. Run makes one.
@@ -83,7 +83,7 @@ type Agent struct {
 	groups        *multicast.Room
 	egress        *hold.Keeper
 	announcer     *announce.Announcer
-	exposes       *here.Room
+	exposes       *exposed.Room
 	driver        *driver.Driver
 	clients       *clientele
 	edge          *edge.Edge // nil: this host has Docker, and no driver else

@@ -7,13 +7,13 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/diagnose/watch"
 	"github.com/grapevine-net/grapevine/dns"
+	"github.com/grapevine-net/grapevine/driver/exposed"
 	"github.com/grapevine-net/grapevine/edge"
 	"github.com/grapevine-net/grapevine/host/nat"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/policy/answers"
 	"github.com/grapevine-net/grapevine/replica"
 	"github.com/grapevine-net/grapevine/service/expose"
-	"github.com/grapevine-net/grapevine/service/expose/here"
 	"github.com/grapevine-net/grapevine/service/inside"
 	"github.com/grapevine-net/grapevine/standing"
 )
@@ -35,7 +35,7 @@ type naming struct {
 }
 
 func newNaming(a *Agent) *naming {
-	return &naming{host: a.cfg.Name, hosts: standing.Hosts{Self: a.self(), Started: a.started, Gossip: a.gossip}, replica: a.replica, haste: &standing.Haste{Replica: a.replica, Hurry: a.gossip.Hurry}, log: a.log, own: edge.HostNames(a.cfg), conf: edge.ResolvConf(a.cfg), reserved: here.Reserved(a.cfg), heed: here.Heed(a.cfg)}
+	return &naming{host: a.cfg.Name, hosts: standing.Hosts{Self: a.self(), Started: a.started, Gossip: a.gossip}, replica: a.replica, haste: &standing.Haste{Replica: a.replica, Hurry: a.gossip.Hurry}, log: a.log, own: edge.HostNames(a.cfg), conf: edge.ResolvConf(a.cfg), reserved: exposed.Reserved(a.cfg), heed: exposed.Heed(a.cfg)}
 }
 
 // open makes the resolver, and returns the rules of iptables that it needs.

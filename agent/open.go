@@ -19,6 +19,7 @@ import (
 	"github.com/grapevine-net/grapevine/diagnose/watch"
 	"github.com/grapevine-net/grapevine/dns"
 	"github.com/grapevine-net/grapevine/driver"
+	"github.com/grapevine-net/grapevine/driver/exposed"
 	"github.com/grapevine-net/grapevine/driver/ports"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/host/capability"
@@ -37,7 +38,6 @@ import (
 	"github.com/grapevine-net/grapevine/pulse"
 	"github.com/grapevine-net/grapevine/reach/follow"
 	"github.com/grapevine-net/grapevine/replica"
-	"github.com/grapevine-net/grapevine/service/expose/here"
 )
 
 // open makes the parts of the agent, from the disk up. After an error, close
@@ -135,7 +135,7 @@ func (a *Agent) openPlane(ctx context.Context, datapath ovs.Datapath, rules []na
 	a.plane, err = plane.New(plane.Config{
 		Settings: a.cfg, Switch: chosen, Self: a.self(), Underlay: a.underlay, Secure: a.secure, Exchanges: a.ike.State, Cannot: a.cannotEncrypt, Source: a.replica, Reach: a.reached, State: a.db, Log: log,
 		Names:  plane.Names{Ports: []uint16{dns.DefaultPort}, Rules: rules, Hear: a.naming.resolver.Hear},
-		Egress: a.egress, Exposed: a.exposes.Holder, Heeds: here.Heed(a.cfg).Heeds, Tell: tellBare(a.replica, a.self()), Call: a.gossip.Call, Unheard: a.former.Unheard,
+		Egress: a.egress, Exposed: a.exposes.Holder, Heeds: exposed.Heed(a.cfg).Heeds, Tell: tellBare(a.replica, a.self()), Call: a.gossip.Call, Unheard: a.former.Unheard,
 	})
 	if err != nil {
 		return err
@@ -230,8 +230,8 @@ func newAnnouncer(a *Agent) *announce.Announcer {
 }
 
 // newExposes makes what leads ports of all hosts to containers, by this one.
-func newExposes(a *Agent) *here.Room {
-	return here.New(here.Config{
+func newExposes(a *Agent) *exposed.Room {
+	return exposed.New(exposed.Config{
 		Self: a.self(), Settings: a.cfg, Gateway: gateway.Port, Source: a.replica, Stand: a.naming.hosts.Serving, State: a.db, Docker: a.docker,
 		Published: func() map[string][]ports.Binding { return publishedBy(a.driver) }, Off: a.naming.unserved != "", Log: a.log.With("room", "expose"),
 	})

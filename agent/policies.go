@@ -7,9 +7,9 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/driver"
+	"github.com/grapevine-net/grapevine/observe/counts"
 	"github.com/grapevine-net/grapevine/observe/rulecount"
 	"github.com/grapevine-net/grapevine/overlay"
-	"github.com/grapevine-net/grapevine/policy/counts"
 	"github.com/grapevine-net/grapevine/policy/edit"
 )
 

@@ -7,9 +7,9 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/observe/trace"
-	"github.com/grapevine-net/grapevine/observe/trace/lead"
 	"github.com/grapevine-net/grapevine/overlay/walk"
 	"github.com/grapevine-net/grapevine/service"
+	"github.com/grapevine-net/grapevine/service/expose"
 )
 
 // openTrace makes the desk where is asked what becomes of packets.
@@ -31,7 +31,7 @@ func (a *Agent) openTrace() {
 			Services: func(ctx context.Context) ([]api.Service, error) { return a.naming.desk(a.alloc).List(ctx) },
 			Egresses: func(ctx context.Context) ([]api.Egress, error) { return leaving{a}.desk().List(ctx) },
 			Stand:    func(id cluster.NodeID) service.Standing { return a.naming.hosts.Serving(id) },
-			Door:     func(at netip.AddrPort, proto string) lead.Door { return a.exposes.Door(at, proto) }, // it is made later
+			Door:     func(at netip.AddrPort, proto string) expose.Door { return a.exposes.Door(at, proto) }, // it is made later
 		},
 	})
 }

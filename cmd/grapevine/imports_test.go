@@ -18,8 +18,7 @@ var mayImport = map[string]string{
 		"diagnose/doctor diagnose/probe diagnose/watch dns driver driver/ports driver/problems former gossip host/capability host/docker host/installed host/link host/nat host/ovs " +
 		"host/plugin host/socket host/store ipam membership membership/identity observe/audit observe/capture observe/ipfix observe/rulecount observe/mirror observe/trace " +
 		"observe/traffic observe/metrics overlay/counter overlay/walk overlay/gateway overlay/ike overlay/plane overlay/secure policy/answers policy/edit pulse reach/follow realm " +
-		"replica trim agent/rest agent/sockets driver/standin bgp/announce diagnose/ping driver/limit edge observe/taps overlay policy/counts service/expose/here standing " +
-		"observe/trace/lead",
+		"replica trim agent/rest agent/sockets driver/standin bgp/announce diagnose/ping driver/limit edge observe/taps overlay observe/counts driver/exposed standing",
 	"cmd/grapevine":          "agent api api/words config encap host/door host/plugin host/store host/wireguard leisure membership/backup observe/drops observe/frames observe/pcapng policy/sign sshkey ui ui/needs agent/rest cleanup overlay/guard",
 	"agent/rest":             "agent/sockets api api/words config diagnose/doctor driver/standin host/installed host/store membership membership/identity overlay/gateway",
 	"agent/sockets":          "api config driver/standin host/socket",
@@ -43,6 +42,7 @@ var mayImport = map[string]string{
 	"dns":                    "cluster dns/names host/conntrack host/netns host/nft pulse",
 	"dns/names":              "cluster",
 	"driver":                 "cluster driver/ports encap host/docker host/link host/plugin host/store ipam policy/plain pulse replica service/expose",
+	"driver/exposed":         "api cluster config driver/ports host/docker host/store service service/expose service/expose/hold",
 	"driver/limit":           "api api/view cluster",
 	"driver/ports":           "",
 	"driver/problems":        "api cluster driver encap host/docker",
@@ -92,6 +92,7 @@ var mayImport = map[string]string{
 	"observe/ask":            "gossip",
 	"observe/audit":          "api pulse",
 	"observe/capture":        "api api/view cluster gossip host/packets observe/frames observe/pcapng",
+	"observe/counts":         "api api/view cluster observe/rulecount overlay policy/edit",
 	"observe/drops":          "overlay/pipeline",
 	"observe/frames":         "encap",
 	"observe/ipfix":          "observe/traffic overlay/counter",
@@ -100,7 +101,7 @@ var mayImport = map[string]string{
 	"observe/pcapng":         "",
 	"observe/rulecount":      "api cluster observe/ask",
 	"observe/taps":           "cluster host/link host/packets observe/capture observe/frames observe/mirror observe/trace",
-	"observe/trace":          "api api/view cluster encap gossip host/packets observe/frames observe/trace/lead overlay/walk service",
+	"observe/trace":          "api api/view cluster encap gossip host/packets observe/frames observe/trace/lead overlay/walk service service/expose",
 	"observe/trace/lead":     "api api/view cluster egress service service/expose",
 	"observe/traffic":        "api cluster host/link observe/ask overlay/counter",
 	"overlay":                "cluster egress encap host/link host/ovs overlay/gateway overlay/pipeline overlay/walk policy policy/answers policy/worlds pulse service/expose",
@@ -118,7 +119,6 @@ var mayImport = map[string]string{
 	"overlay/walk":           "overlay/pipeline",
 	"policy":                 "",
 	"policy/answers":         "policy",
-	"policy/counts":          "api api/view cluster observe/rulecount overlay policy/edit",
 	"policy/edit":            "api api/view api/words cluster policy policy/answers policy/firewall policy/k8s policy/learn policy/plain policy/sign policy/worlds replica sshkey",
 	"policy/firewall":        "policy policy/plain",
 	"policy/k8s":             "policy",
@@ -129,7 +129,6 @@ var mayImport = map[string]string{
 	"policy/worlds":          "cluster policy policy/firewall policy/k8s policy/plain",
 	"pulse":                  "",
 	"reach":                  "cluster host/link",
-	"service/expose/here":    "api cluster config driver/ports host/docker host/store observe/trace/lead service service/expose service/expose/hold",
 	"standing":               "cluster dns/names gossip replica service",
 	"trim":                   "",
 	"reach/follow":           "api cluster host/docker host/link overlay/gateway overlay/pipeline reach",
@@ -169,7 +168,7 @@ var onlyIn = map[string]string{
 }
 
 // pure are the rooms that touch nothing but what they are given.
-var pure = []string{"api/view", "bgp", "clients", "cluster", "diagnose/paths", "dns/names", "driver/ports", "encap", "observe/drops", "observe/frames", "observe/pcapng", "overlay/pipeline", "policy", "policy/firewall", "policy/k8s", "policy/learn", "policy/plain", "policy/replay", "policy/sign", "ring", "service", "service/expose", "sshkey"}
+var pure = []string{"api/view", "api/words", "bgp", "clients", "cluster", "diagnose/paths", "dns/names", "driver/ports", "egress", "encap", "observe/drops", "observe/frames", "observe/pcapng", "observe/trace/lead", "overlay/pipeline", "overlay/walk", "policy", "policy/answers", "policy/firewall", "policy/k8s", "policy/learn", "policy/plain", "policy/replay", "policy/sign", "policy/worlds", "ring", "service", "service/expose", "sshkey"}
 
 // effects are what a pure room does without.
 var effects = []string{"os", "os/exec", "syscall", "golang.org/x/sys/unix", "net/http", "math/rand", "math/rand/v2", "context", "log/slog"}

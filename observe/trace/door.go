@@ -18,6 +18,7 @@ import (
 	"github.com/grapevine-net/grapevine/observe/trace/lead"
 	"github.com/grapevine-net/grapevine/overlay/walk"
 	"github.com/grapevine-net/grapevine/service"
+	"github.com/grapevine-net/grapevine/service/expose"
 )
 
 // methodDoor asks another host who has a port of it.
@@ -29,7 +30,7 @@ type Leads struct {
 	Egresses func(context.Context) ([]api.Egress, error)
 	Stand    service.Hosts
 	// Door says who has a port of this host.
-	Door func(at netip.AddrPort, proto string) lead.Door
+	Door func(at netip.AddrPort, proto string) expose.Door
 }
 
 // knock is a question about a host's port.
@@ -48,7 +49,7 @@ func (d *Desk) answerDoor(_ context.Context, _ string, body []byte) ([]byte, err
 }
 
 // door asks a host who has a port of it.
-func (d *Desk) door(ctx context.Context, host cluster.NodeID, k knock) (door lead.Door, err error) {
+func (d *Desk) door(ctx context.Context, host cluster.NodeID, k knock) (door expose.Door, err error) {
 	if host == d.cfg.Self {
 		return d.cfg.Leads.Door(k.At, k.Proto), nil
 	}
@@ -73,7 +74,7 @@ func (d *Desk) door(ctx context.Context, host cluster.NodeID, k knock) (door lea
 
 // Lead answers POST /v1/trace/lead.
 func (d *Desk) Lead(ctx context.Context, r api.TraceRequest) (l api.Lead, err error) {
-	f := lead.Facts{Snap: d.cfg.Snapshot(), Stand: d.cfg.Leads.Stand, Door: func(n cluster.Node, at netip.AddrPort, proto string) (lead.Door, error) {
+	f := lead.Facts{Snap: d.cfg.Snapshot(), Stand: d.cfg.Leads.Stand, Door: func(n cluster.Node, at netip.AddrPort, proto string) (expose.Door, error) {
 		return d.door(ctx, n.ID, knock{at, proto})
 	}}
 	if f.Services, err = d.cfg.Leads.Services(ctx); err != nil {

@@ -30,16 +30,7 @@ type Facts struct {
 	Egresses []api.Egress
 	Stand    service.Hosts // nil: all answer
 	// Door asks a host who has a port of an address of it.
-	Door func(host cluster.Node, at netip.AddrPort, proto string) (Door, error)
-}
-
-// Door is what a host says of a port that it has.
-type Door struct {
-	// Endpoint is the one for whose container it is published, at To; empty: for none.
-	Endpoint string         `cbor:"1,keyasint,omitempty"`
-	To       netip.AddrPort `cbor:"2,keyasint,omitempty"`
-	// Refuses says why the host does not answer the port, though a service is exposed by it; empty: it does.
-	Refuses string `cbor:"3,keyasint,omitempty"`
+	Door func(host cluster.Node, at netip.AddrPort, proto string) (expose.Door, error)
 }
 
 // Of says where a connection is led.
@@ -228,7 +219,7 @@ func (f Facts) exposed(l api.Lead) (expose.Exposure, bool) {
 }
 
 // ofExposed says to which containers a host leads an exposed port.
-func (f Facts) ofExposed(l api.Lead, e expose.Exposure, host cluster.Node, port string, door Door) api.Lead {
+func (f Facts) ofExposed(l api.Lead, e expose.Exposure, host cluster.Node, port string, door expose.Door) api.Lead {
 	l.Kind, l.Name = api.LeadExposed, port+", exposed for "+e.Name()
 	answers := func(id cluster.NodeID) bool {
 		n, _ := cluster.Get[cluster.Node](f.Snap, string(id))

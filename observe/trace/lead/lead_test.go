@@ -10,6 +10,7 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/service"
+	"github.com/grapevine-net/grapevine/service/expose"
 )
 
 const host1, host2 = cluster.NodeID("00000000000000aa"), cluster.NodeID("00000000000000bb")
@@ -58,7 +59,7 @@ func world(t *testing.T, more ...cluster.Body) Facts {
 		Services: []api.Service{{Network: "blue", Name: "web", Addrs: web.Addrs, Ports: []string{"80:8080/tcp"}, Replicas: []api.Replica{
 			{Name: "web1", Host: "host1", Addrs: web1.Addrs, In: true}, {Name: "web2", Host: "host2", Addrs: web2.Addrs, Why: "it is paused, being stopped, or not healthy"}}}},
 		Egresses: []api.Egress{{Name: "mail", Networks: []string{"red"}, Holder: "host2"}},
-		Door:     func(cluster.Node, netip.AddrPort, string) (Door, error) { return Door{}, nil },
+		Door:     func(cluster.Node, netip.AddrPort, string) (expose.Door, error) { return expose.Door{}, nil },
 	}
 }
 
@@ -110,11 +111,11 @@ func TestService(t *testing.T) {
 // TestHost: a port of a host is led to the containers that the asked host chooses, or to the one that has it published;
 // containers of the cluster are told what to connect to instead.
 func TestHost(t *testing.T) {
-	published := func(n cluster.Node, at netip.AddrPort, proto string) (Door, error) {
+	published := func(n cluster.Node, at netip.AddrPort, proto string) (expose.Door, error) {
 		if n.ID == host2 && proto == "tcp" && at == netip.MustParseAddrPort("192.0.2.2:8080") {
-			return Door{Endpoint: strings.Repeat("d", 64), To: netip.MustParseAddrPort("10.2.1.1:80")}, nil
+			return expose.Door{Endpoint: strings.Repeat("d", 64), To: netip.MustParseAddrPort("10.2.1.1:80")}, nil
 		}
-		return Door{}, nil
+		return expose.Door{}, nil
 	}
 	for _, c := range []struct {
 		from, to string
@@ -131,8 +132,8 @@ func TestHost(t *testing.T) {
 		},
 			"exposed 192.0.2.1 [-web1 10.1.0.2:8080@host1 its host is in doubt, or does not answer; +web2 10.1.1.1:8080@host2 ] host host1 does not answer"},
 		{"outside", "host1", 443, func(f *Facts) {
-			f.Door = func(cluster.Node, netip.AddrPort, string) (Door, error) {
-				return Door{Refuses: "nginx has the port"}, nil
+			f.Door = func(cluster.Node, netip.AddrPort, string) (expose.Door, error) {
+				return expose.Door{Refuses: "nginx has the port"}, nil
 			}
 		}, "exposed 192.0.2.1 [+web1 10.1.0.2:8080@host1 ; -web2 10.1.1.1:8080@host2 host host1 leads to its own while it has some] host host1 does not answer it: nginx has the port"},
 		{"app", "192.0.2.1", 443, nil, "exposed 192.0.2.1 [] ports of all hosts are not for containers of the cluster"},
@@ -161,8 +162,8 @@ func TestHost(t *testing.T) {
 			t.Errorf("%s: %q", to, l.Notes)
 		}
 	}
-	f.Door = func(cluster.Node, netip.AddrPort, string) (Door, error) {
-		return Door{}, errors.New("its agent is of an older version")
+	f.Door = func(cluster.Node, netip.AddrPort, string) (expose.Door, error) {
+		return expose.Door{}, errors.New("its agent is of an older version")
 	}
 	l := Of(f, api.TraceRequest{From: "outside", To: "192.0.2.2", Port: 9})
 	if text(l) != "192.0.2.2 []" || !strings.Contains(strings.Join(l.Notes, "; "), "is not known: its agent is of an older version") {

@@ -1,4 +1,4 @@
-package here
+package exposed
 
 import (
 	"fmt"

@@ -1,6 +1,6 @@
-// Package here is what a host says and asks about the ports that all hosts of the cluster have: which are its own, which containers
+// Package exposed is what a host says and asks about the ports that all hosts of the cluster have: which are its own, which containers
 // of it are to have one by Docker, and what is wrong with them.
-package here
+package exposed
 
 import (
 	"cmp"
@@ -19,7 +19,6 @@ import (
 	"github.com/grapevine-net/grapevine/driver/ports"
 	"github.com/grapevine-net/grapevine/host/docker"
 	"github.com/grapevine-net/grapevine/host/store"
-	"github.com/grapevine-net/grapevine/observe/trace/lead"
 	"github.com/grapevine-net/grapevine/service"
 	"github.com/grapevine-net/grapevine/service/expose"
 	"github.com/grapevine-net/grapevine/service/expose/hold"
@@ -146,13 +145,13 @@ func Reserved(cfg config.Config) map[string]string {
 }
 
 // Door says who has a port of this host.
-func (r *Room) Door(at netip.AddrPort, proto string) (d lead.Door) {
+func (r *Room) Door(at netip.AddrPort, proto string) (d expose.Door) {
 	for id, list := range r.cfg.Published() {
 		for _, b := range list {
 			host := b.Host.Addr()
 			mine := host == at.Addr() || host.IsUnspecified() && host.Is4() == at.Addr().Is4()
 			if mine && b.Proto.String() == proto && at.Port() >= b.Host.Port() && at.Port()-b.Host.Port() <= b.More {
-				return lead.Door{Endpoint: id, To: netip.AddrPortFrom(b.To.Addr(), b.To.Port()+at.Port()-b.Host.Port())}
+				return expose.Door{Endpoint: id, To: netip.AddrPortFrom(b.To.Addr(), b.To.Port()+at.Port()-b.Host.Port())}
 			}
 		}
 	}

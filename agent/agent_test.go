@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"testing"
 	"time"
 
@@ -148,6 +149,10 @@ func TestTasks(t *testing.T) {
 			t.Errorf("%s is there twice", task.Name)
 		}
 		names[task.Name] = task.Run != nil
+		// Of these doctor finds out by itself (diagnose/doctor): silent hosts, ways to others, rules, the socket, the engine.
+		if itself := []string{"autoforget", "contacts", "firewall", "paths", "plugin", "engine"}; task.Problems != nil && task.Doctor == "" && !slices.Contains(itself, task.Name) {
+			t.Errorf("doctor says nothing of what is wrong with %s", task.Name)
+		}
 		if task.Doctor != "" && task.Problems == nil || task.Run == nil && task.Problems == nil {
 			t.Errorf("%s has no problems", task.Name)
 		}

@@ -26,8 +26,7 @@ type Task struct {
 	Run  func(context.Context) error // nil: there is nothing to do but to look
 	// Problems says what is wrong with it, and what to do; nil: nothing ever is.
 	Problems func(context.Context, look) []api.Problem
-	// Doctor is the subject under which doctor lists the same problems. "": it finds out by itself,
-	// or they are none of this host's.
+	// Doctor is the subject under which doctor lists the same problems. "": it finds out by itself.
 	Doctor string
 	Fine   string // what doctor says where there are none
 }
@@ -64,7 +63,7 @@ func (a *Agent) tasks() []Task {
 			Fine: "nobody with another gossip key has called of late"},
 		{Name: "gossip", Run: member["gossip"], Doctor: "agent",
 			Problems: func(context.Context, look) []api.Problem { return a.member.Refused() }},
-		{Name: "replica", Run: member["replica"],
+		{Name: "replica", Run: member["replica"], Doctor: "hosts",
 			Problems: func(_ context.Context, l look) []api.Problem { return a.member.Forgetter.Suspicions(l.snap) }},
 		{Name: "broadcast", Run: member["broadcast"]},
 		{Name: "restored", Run: member["restored"]},
@@ -108,7 +107,7 @@ func (a *Agent) tasks() []Task {
 			Problems: func(_ context.Context, l look) []api.Problem { return a.hellos.Inside.Problems(l.nodes) }},
 		{Name: "plugin", Run: a.servePlugin,
 			Problems: func(context.Context, look) []api.Problem { return a.sockets.Problems() }},
-		{Name: "metrics", Run: a.metricsPort.Run,
+		{Name: "metrics", Run: a.metricsPort.Run, Doctor: "metrics",
 			Problems: func(context.Context, look) []api.Problem { return a.metricsPort.Problems() }},
 		{Name: "capture", Run: a.captures.Run},
 		{Name: "mirrors", Run: a.mirrors.Run},
@@ -119,27 +118,27 @@ func (a *Agent) tasks() []Task {
 			Problems: func(context.Context, look) []api.Problem { return a.engine.Problems() }},
 		{Name: "docker", Run: a.driver.Watch, Doctor: "ports",
 			Problems: func(ctx context.Context, l look) []api.Problem { return a.driverProblems(ctx, l.snap) }},
-		{Name: "policy", Run: policing{a}.tell,
+		{Name: "policy", Run: policing{a}.tell, Doctor: "policies",
 			Problems: func(_ context.Context, l look) []api.Problem {
 				return policing{a}.desk().Problems(l.snap)
 			}},
-		{Name: "former addresses", Run: a.former.Run,
+		{Name: "former addresses", Run: a.former.Run, Doctor: "policies",
 			Problems: func(_ context.Context, l look) []api.Problem { return a.former.Problems(l.snap) }},
-		{Name: "realms",
+		{Name: "realms", Doctor: "networks",
 			Problems: func(_ context.Context, l look) []api.Problem { return realms(a).Problems(l.snap) }},
 		{Name: "names", Run: a.naming.resolver.Run},
 		{Name: "haste", Run: a.naming.haste.Run},
-		{Name: "services", Run: a.naming.services.Run,
+		{Name: "services", Run: a.naming.services.Run, Doctor: "services",
 			Problems: func(_ context.Context, l look) []api.Problem {
 				return slices.Concat(services.Failing(l.snap, a.naming.services.Failed()), a.naming.desk(a.alloc).Problems(l.snap))
 			}},
-		{Name: "multicast", Run: a.groups.Run,
+		{Name: "multicast", Run: a.groups.Run, Doctor: "multicast",
 			Problems: func(_ context.Context, l look) []api.Problem { return a.groups.Problems(l.snap) }},
-		{Name: "expose", Run: a.exposes.Run,
+		{Name: "expose", Run: a.exposes.Run, Doctor: "services",
 			Problems: func(_ context.Context, l look) []api.Problem { return a.exposes.Problems(l.snap) }},
-		{Name: "egress",
+		{Name: "egress", Doctor: "egress",
 			Problems: func(_ context.Context, l look) []api.Problem { return leaving{a}.desk().Problems(l.snap) }},
-		{Name: "bgp", Run: a.announcer.Run,
+		{Name: "bgp", Run: a.announcer.Run, Doctor: "bgp",
 			Problems: func(context.Context, look) []api.Problem { return a.announcer.Problems() }},
 		{Name: "systemd", Run: func(ctx context.Context) error {
 			a.plane.Guard().Wait(ctx)

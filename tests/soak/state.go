@@ -128,9 +128,9 @@ func (a *account) readBuckets(path string) error {
 }
 
 // remembered are what there is for each tombstone, or VNID that rests, for three days, for
-// each host that was forgotten, for each subnet up to 64 and some, and for each address that had a policy up to 1,024: these grow,
-// the others must not.
-var remembered = []string{"replica/records", "replica/graves", "ipam seen", "ipam vnid", "ipam promise", "ipam attempt", "ipam cursor", "overlay/epochs"}
+// each host that was forgotten, for each subnet up to 64 and some, for each address that had a policy up to 1,024, and for each that a container
+// had up to 1,024, or until all hosts have heard that it is gone: these grow, the others must not.
+var remembered = []string{"replica/records", "replica/graves", "ipam seen", "ipam vnid", "ipam promise", "ipam attempt", "ipam cursor", "overlay/epochs", "former/entries", "former/heard"}
 
 // left says what a state has more than before, tombstones apart.
 func (a account) left(host string, before account) (wrong []string) {

@@ -43,6 +43,8 @@ const (
 	holding  = time.Second            // an answer waits for what the host has not heard yet
 	again    = 250 * time.Millisecond // after a try that said less than is needed, or failed
 	slow     = time.Second            // the same, from the tenth on
+	turns    = moment                 // between two hosts that are asked while nothing waits for it
+	idle     = 30 * time.Second       // after a try that failed, then
 	grace    = 5 * time.Second        // an agent that does not know the question, but answers, has heard what was written so long ago
 	together = 10 * time.Millisecond  // answers that come within make one pass
 	saving   = time.Second            // between two times that answers are written to the disk
@@ -288,7 +290,10 @@ func (k *Keeper) ask(ctx context.Context, host cluster.NodeID, need marks) {
 	a.asking, a.tried, a.err = false, true, err
 	a.tries++
 	pause := again
-	if a.tries >= 10 {
+	switch {
+	case a.quiet:
+		pause = idle
+	case a.tries >= 10:
 		pause = slow
 	}
 	a.next = now.Add(pause)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -61,11 +62,13 @@ type Keeper struct {
 	by      map[cluster.NodeID]cluster.NodeID // by way of whom a host answers that this one does not reach
 	gone    map[key]bool                      // entries that are still on the disk
 	since   map[string]time.Time
+	turns   time.Time // when the next host may be asked for what does not matter yet
 }
 
 // asked is a host of which it is to be found out what it has heard.
 type asked struct {
 	need   marks
+	quiet  bool // nothing waits for it
 	tries  int  // that have ended
 	tried  bool // one has ended, or takes long
 	asking bool
@@ -301,16 +304,17 @@ func choosing(snap *cluster.Snapshot) bool {
 	return false
 }
 
-// listeners are the other hosts that go by who a container is: to judge what it may do, or to let it out by an egress.
-func (k *Keeper) listeners(snap *cluster.Snapshot) (list []cluster.NodeID) {
-	judge, lets := asking(snap), map[cluster.NodeID]bool{}
-	if choosing(snap) {
+// listeners are the other hosts that go by who a container is: to judge what it may do, or to let it out by an egress. Where nobody does
+// yet these are all, since a first rule may come at any moment.
+func (k *Keeper) listeners(snap *cluster.Snapshot, judge, choose bool) (list []cluster.NodeID) {
+	lets := map[cluster.NodeID]bool{}
+	if choose {
 		for h := range cluster.All[cluster.EgressHolder](snap) {
 			lets[h.Host] = true
 		}
 	}
 	for n := range cluster.All[cluster.Node](snap) {
-		if n.ID != k.self && (judge && n.Enforces > 0 || lets[n.ID]) {
+		if n.ID != k.self && (!judge && !choose || judge && n.Enforces > 0 || lets[n.ID]) {
 			list = append(list, n.ID)
 		}
 	}
@@ -320,19 +324,17 @@ func (k *Keeper) listeners(snap *cluster.Snapshot) (list []cluster.NodeID) {
 // many is of how many hosts an endpoint is kept one by one, while they have not been asked yet.
 const many = 16
 
-// Waiting says of this host's endpoints with which hosts they do not talk yet, and has these asked. It does not block.
+// Waiting says of this host's endpoints with which hosts they do not talk yet, and has these asked. Where nobody goes by who a container
+// is they all talk, and hosts are asked slowly: a first rule keeps nobody waiting for what all have heard long ago. It does not block.
 func (k *Keeper) Waiting(snap *cluster.Snapshot) map[string]Wait {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(k.table.entries) == 0 || !asking(snap) && !choosing(snap) {
-		clear(k.since)
-		clear(k.asked)
-		return nil
-	}
+	judge, choose := asking(snap), choosing(snap)
+	matters := judge || choose
 	var out map[string]Wait
 	var listeners []cluster.NodeID
 	needed := map[cluster.NodeID]marks{}
-	for e := range cluster.Written[cluster.Endpoint](snap, k.self) {
+	for e := range k.concerned(snap) {
 		need := k.table.needs(e)
 		if need == nil {
 			continue
@@ -341,7 +343,7 @@ func (k *Keeper) Waiting(snap *cluster.Snapshot) map[string]Wait {
 			need[by] = reachable(snap, by, need[by])
 		}
 		if listeners == nil {
-			listeners = k.listeners(snap)
+			listeners = k.listeners(snap, judge, choose)
 		}
 		var w Wait
 		for _, host := range listeners {
@@ -355,7 +357,7 @@ func (k *Keeper) Waiting(snap *cluster.Snapshot) map[string]Wait {
 			needed[host].raise(need)
 			w.All = w.All || k.asked[host] == nil || !k.asked[host].tried
 		}
-		if w.Hosts == nil {
+		if w.Hosts == nil || !matters {
 			continue
 		}
 		w.All = w.All && len(w.Hosts) > many
@@ -368,22 +370,48 @@ func (k *Keeper) Waiting(snap *cluster.Snapshot) map[string]Wait {
 		}
 	}
 	maps.DeleteFunc(k.since, func(id string, _ time.Time) bool { _, waits := out[id]; return !waits })
+	k.want(needed, matters)
+	return out
+}
+
+// concerned are this host's endpoints, if anything is known of who had addresses before. k.mu is held.
+func (k *Keeper) concerned(snap *cluster.Snapshot) iter.Seq[cluster.Endpoint] {
+	if len(k.table.entries) == 0 {
+		return func(func(cluster.Endpoint) bool) {}
+	}
+	return cluster.Written[cluster.Endpoint](snap, k.self)
+}
+
+// want has hosts asked for what they are to have heard: at once, if it matters, or else one after the other. k.mu is held.
+func (k *Keeper) want(needed map[cluster.NodeID]marks, matters bool) {
 	maps.DeleteFunc(k.asked, func(host cluster.NodeID, a *asked) bool { return needed[host] == nil && !a.asking })
 	for host, need := range needed {
 		a := k.asked[host]
-		if a == nil {
+		switch {
+		case a == nil:
 			a = &asked{}
 			k.asked[host] = a
-		}
-		if a.need == nil || !a.need.met(need) {
+			if !matters {
+				a.next = k.turn(time.Now())
+			}
+		case matters && (a.quiet || !a.need.met(need)):
 			a.next = time.Time{}
 		}
-		a.need = need
+		a.need, a.quiet = need, !matters
 	}
 	if len(needed) > 0 {
 		poke(k.wake)
 	}
-	return out
+}
+
+// turn is when the next host is asked for what does not matter yet. k.mu is held.
+func (k *Keeper) turn(now time.Time) time.Time {
+	at := k.turns
+	if at.Before(now) {
+		at = now
+	}
+	k.turns = at.Add(turns)
+	return at
 }
 
 func poke(c chan struct{}) {

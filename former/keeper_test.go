@@ -209,6 +209,91 @@ func TestKeeper(t *testing.T) {
 	}
 }
 
+// TestFirstRule: who would have to hear is asked before there is any rule, so that a first one keeps a container from nobody who has.
+func TestFirstRule(t *testing.T) {
+	a, b := newMachine(t, here), newMachine(t, there)
+	a.put(t, node(here, 4), cluster.Network{Name: "blue", VNID: 5})
+	b.put(t, node(there, 0)) // where there are no policies it need not say yet that it enforces any
+	block := netip.MustParsePrefix("10.77.0.0/28")
+	b.put(t, cluster.Claim{Block: block, Owner: here})
+	a.hear(t, b)
+	a.dial(func(_ string, body []byte) ([]byte, error) {
+		return b.keeper.Answer(context.Background(), string(here), body)
+	})
+	a.put(t, container(here, "web", "web", "10.77.0.9")) // anybody may have had it
+	a.want(t, "web")
+	for end := time.Now().Add(20 * time.Second); a.asked() == 0 || !a.quiet(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the other host is not asked what it has heard before there is a rule")
+		}
+	}
+	a.dial(nil)
+	b.put(t, node(there, 4))
+	a.hear(t, b)
+	a.put(t, cluster.Network{Name: "blue", VNID: 5, Labelled: true})
+	a.want(t, "web")
+
+	// A container that comes now waits.
+	a.remove(t, "web")
+	a.put(t, container(here, "bad", "bad", "10.77.0.9"))
+	a.want(t, "bad", there)
+}
+
+// quiet reports whether a machine asks nobody, nor is to.
+func (m *machine) quiet() bool {
+	m.keeper.mu.Lock()
+	defer m.keeper.mu.Unlock()
+	return len(m.keeper.asked) == 0
+}
+
+// TestAskedInTurn: while nothing waits for them hosts are asked one after the other, and one that does not answer seldom; with the first
+// rule all are asked at once.
+func TestAskedInTurn(t *testing.T) {
+	a := newMachine(t, here)
+	a.end() // it asks nobody by itself
+	a.put(t, node(here, 4), cluster.Network{Name: "blue", VNID: 5})
+	a.hosts(t, 100)
+	a.put(t, container(here, "web", "web", "10.78.0.9"))
+	a.removed(t, 20)
+	snap := a.replica.Snapshot()
+	if w := a.keeper.Waiting(snap); len(w) > 0 {
+		t.Errorf("without a rule it waits: %v", w)
+	}
+	due := func(at time.Time) (n int) {
+		for {
+			host, _, _ := a.keeper.due(at)
+			if host == "" {
+				return n
+			}
+			n++
+		}
+	}
+	now := time.Now()
+	if n := due(now); n > 2 {
+		t.Errorf("%d of 100 hosts are asked at once", n)
+	}
+	if n := due(now.Add(10 * turns)); n < 8 || n > 11 {
+		t.Errorf("%d hosts are asked in 10 turns", n)
+	}
+	a.keeper.ask(t.Context(), "3000000000000000", marks{}) // it does not answer
+	if next := a.keeper.asked["3000000000000000"].next; time.Until(next) < idle/2 {
+		t.Errorf("who did not answer is asked again in %v", time.Until(next))
+	}
+	a.put(t, cluster.Network{Name: "blue", VNID: 5, Labelled: true})
+	if w := a.keeper.Waiting(a.replica.Snapshot()); len(w["web"].Hosts) != 100 {
+		t.Errorf("with a rule it waits for %d of 100 hosts", len(w["web"].Hosts))
+	}
+	asking := 0
+	for _, one := range a.keeper.asked {
+		if one.asking {
+			asking++
+		}
+	}
+	if n := due(time.Now()); n+asking != 100 {
+		t.Errorf("with a rule %d more hosts are asked, beside %d", n, asking)
+	}
+}
+
 // TestGiven: who had addresses goes with them to the host that gets them.
 func TestGiven(t *testing.T) {
 	a, b := newMachine(t, here), newMachine(t, there)

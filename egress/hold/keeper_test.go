@@ -174,6 +174,19 @@ func (w *world) round() string {
 	return strings.Join(slices.DeleteFunc(w.done(), func(s string) bool { return s == "announce" }), "; ")
 }
 
+// step lets so much time pass. Who asks beside the rounds has asked by the end of each: the world's time is not the machine's.
+func (w *world) step(d time.Duration) {
+	for range d / tick {
+		w.k.step(w.t.Context(), w.r.Snapshot(), w.now)
+		for _, h := range w.k.held {
+			for h.asking.Load() {
+				runtime.Gosched()
+			}
+		}
+		w.now = w.now.Add(tick)
+	}
+}
+
 func (w *world) holder() cluster.NodeID {
 	h, _ := cluster.Get[cluster.EgressHolder](w.r.Snapshot(), "mail")
 	return h.Host

@@ -62,8 +62,7 @@ func TestFlap(t *testing.T) {
 		var had []cluster.UnfitCase
 		step := func(d time.Duration) {
 			for range d / tick {
-				w.k.step(t.Context(), w.r.Snapshot(), w.now)
-				w.now = w.now.Add(tick)
+				w.step(tick)
 				said, _ := cluster.Get[cluster.Unfit](w.r.Snapshot(), string(self))
 				if !slices.Equal(said.Egresses, had) {
 					writes++
@@ -153,17 +152,11 @@ func TestAway(t *testing.T) {
 		replicatest.Hear(t, w.r, other, cluster.Node{ID: other, Name: "host2"})
 		w.place.Here = tt.theirs
 		w.put(cluster.Node{ID: self, Name: "host1", VTEP: mail.Prev()}) // in this world all addresses are on one interface
-		step := func(d time.Duration) {
-			for range d / tick {
-				w.k.step(t.Context(), w.r.Snapshot(), w.now)
-				w.now = w.now.Add(tick)
-			}
-		}
-		if step(10 * time.Second); w.holder() != self || !w.place.Here {
+		if w.step(10 * time.Second); w.holder() != self || !w.place.Here {
 			t.Fatalf("%s: it does not take it: %+v", tt.what, w.k.Notes())
 		}
 		w.place.Cut = true
-		if step(linkless - tick); !w.place.Here {
+		if w.step(linkless - tick); !w.place.Here {
 			t.Errorf("%s: it lets go at once", tt.what)
 		}
 		w.dead[other] = true
@@ -171,7 +164,7 @@ func TestAway(t *testing.T) {
 		case tt.frozen:
 			w.now = w.now.Add(5 * time.Second)
 		case !tt.short:
-			step(5 * time.Second)
+			w.step(5 * time.Second)
 			if w.place.Here != tt.theirs || w.holder() != self || !w.k.Serves("mail") || w.k.Notes()["mail"].Cut != "eth0" {
 				t.Errorf("%s: without a link: %+v, held by %q, %+v", tt.what, w.place, w.holder(), w.k.Notes()["mail"])
 			}
@@ -179,10 +172,10 @@ func TestAway(t *testing.T) {
 		w.place.Cut = false
 		w.answers(tt.who)
 		w.forget()
-		if step(3 * tick); !tt.silent {
+		if w.step(3 * tick); !tt.silent {
 			w.dead[other] = false
 		}
-		if step(patience - 5*tick); tt.who == nil {
+		if w.step(patience - 5*tick); tt.who == nil {
 			i, j := slices.Index(w.done(), "probe"), slices.Index(w.done(), "announce")
 			if !w.place.Here || !w.k.Serves("mail") || w.holder() != self || w.k.Notes()["mail"].Any() || j < 0 || tt.short != (i < 0) || i > j {
 				t.Errorf("%s: it does not have it again: %v, %+v, %+v", tt.what, w.done(), w.place, w.k.Notes()["mail"])
@@ -192,12 +185,12 @@ func TestAway(t *testing.T) {
 		if slices.Contains(w.done(), "announce") || slices.Contains(w.done(), "add") || w.place.Here != tt.theirs || w.k.Serves("mail") || w.holder() != self || w.k.Notes()["mail"].Occupied == nil {
 			t.Errorf("%s: it does not leave it: %v, %+v, held by %q, %+v", tt.what, w.done(), w.place, w.holder(), w.k.Notes()["mail"])
 		}
-		if step(2 * patience); tt.silent != (w.holder() == self) {
+		if w.step(2 * patience); tt.silent != (w.holder() == self) {
 			t.Errorf("%s: by the record %q holds it", tt.what, w.holder())
 		}
 		w.put(cluster.EgressHolder{Egress: "mail", Host: other, MAC: itsMAC.String()})
 		w.dead[other] = false
-		if step(patience); w.place.Here != tt.theirs || w.k.Serves("mail") || w.holder() != other || slices.Contains(w.done(), "announce") {
+		if w.step(patience); w.place.Here != tt.theirs || w.k.Serves("mail") || w.holder() != other || slices.Contains(w.done(), "announce") {
 			t.Errorf("%s: they meet: %v, held by %q", tt.what, w.done(), w.holder())
 		}
 	}
@@ -211,19 +204,13 @@ func TestAwayQuorum(t *testing.T) {
 	e, _ := cluster.Get[cluster.Egress](w.r.Snapshot(), "mail")
 	e.Quorum = true
 	w.put(e)
-	step := func(d time.Duration) {
-		for range d / tick {
-			w.k.step(t.Context(), w.r.Snapshot(), w.now)
-			w.now = w.now.Add(tick)
-		}
-	}
-	step(10 * time.Second)
+	w.step(10 * time.Second)
 	w.place.Cut = true
-	if step(5 * time.Second); w.place.Here || w.holder() != self || !w.k.Serves("mail") {
+	if w.step(5 * time.Second); w.place.Here || w.holder() != self || !w.k.Serves("mail") {
 		t.Errorf("without a link: %+v, held by %q", w.place, w.holder())
 	}
 	w.place.Cut = false
-	if step(turn); !w.place.Here || w.holder() != self || !w.k.Serves("mail") {
+	if w.step(turn); !w.place.Here || w.holder() != self || !w.k.Serves("mail") {
 		t.Errorf("it is back: %+v, held by %q, %+v", w.place, w.holder(), w.k.Notes()["mail"])
 	}
 }
@@ -234,32 +221,26 @@ func TestLate(t *testing.T) {
 	w := newWorld(t, "host1", "host2")
 	replicatest.Hear(t, w.r, other, cluster.Node{ID: other, Name: "host2"})
 	w.put(cluster.Node{ID: self, Name: "host1", VTEP: mail.Prev()})
-	step := func(d time.Duration) {
-		for range d / tick {
-			w.k.step(t.Context(), w.r.Snapshot(), w.now)
-			w.now = w.now.Add(tick)
-		}
-	}
-	step(10 * time.Second)
+	w.step(10 * time.Second)
 	w.place.Cut, w.dead[other] = true, true
-	step(5 * time.Second)
+	w.step(5 * time.Second)
 	w.place.Cut = false
-	if step(20 * time.Second); !w.place.Here || !w.k.Serves("mail") {
+	if w.step(20 * time.Second); !w.place.Here || !w.k.Serves("mail") {
 		t.Fatalf("nobody answers, and it does not have it again: %+v", w.k.Notes()["mail"])
 	}
 	w.answers(itsMAC)
 	w.forget()
-	if step(2 * settled); w.place.Here || w.k.Serves("mail") || slices.Contains(w.done(), "announce") || w.holder() != self {
+	if w.step(2 * settled); w.place.Here || w.k.Serves("mail") || slices.Contains(w.done(), "announce") || w.holder() != self {
 		t.Errorf("another one answers: %v, %+v, held by %q", w.done(), w.place, w.holder())
 	}
 	w.answers(nil)
-	if step(2 * turn); !w.place.Here {
+	if w.step(2 * turn); !w.place.Here {
 		t.Errorf("that one is gone: %+v", w.k.Notes()["mail"])
 	}
 	w.dead[other] = false // it is heard, and has told nothing of the address
-	step(patience)
+	w.step(patience)
 	w.forget()
-	if step(2 * time.Minute); slices.Index(w.done(), "announce") > slices.Index(w.done(), "probe") {
+	if w.step(2 * time.Minute); slices.Index(w.done(), "announce") > slices.Index(w.done(), "probe") {
 		t.Errorf("it asks before each word for ever: %v", w.done())
 	}
 }

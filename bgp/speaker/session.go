@@ -25,6 +25,7 @@ const (
 	soon     = time.Second      // until it is called again
 	late     = 15 * time.Second // at most
 	lasting  = 10 * time.Second // a session that ends before has been none
+	anew     = 5 * time.Second  // from one time that a router is told all again to the next
 )
 
 // peer is the session with one router, over and over again.
@@ -173,6 +174,8 @@ func (p *peer) keep(conn net.Conn, a agreed) error {
 	defer silent.Stop()
 	told := map[netip.Prefix]bgp.Route{}
 	var changed <-chan struct{}
+	var again <-chan time.Time // the router waits to be told all again
+	var asked time.Time        // it was last
 	for first, look := true, true; ; first = false {
 		if look {
 			var want map[netip.Prefix]bgp.Route
@@ -205,9 +208,12 @@ func (p *peer) keep(conn net.Conn, a agreed) error {
 				return x.err
 			}
 			silent.Reset(a.hold)
-			if look = x.again; look { // what it says else changes nothing that it is to know
-				clear(told)
+			if look = false; x.again && again == nil { // what it says else changes nothing that it is to know
+				again = time.After(anew - time.Since(asked))
 			}
+		case <-again: // however often it has asked meanwhile
+			again, asked = nil, time.Now()
+			clear(told)
 		}
 	}
 }

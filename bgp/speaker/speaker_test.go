@@ -401,3 +401,45 @@ func TestWholeTable(t *testing.T) {
 		t.Errorf("%d messages keep it busy for %v", messages, took)
 	}
 }
+
+// TestRefreshes: a router that asks to be told all again without an end is told at once, and then now and then, the last time after
+// it has asked last. A change waits for none of that.
+func TestRefreshes(t *testing.T) {
+	r, at := newRouter(t)
+	s, _ := begin(t, at, route("203.0.113.25/32", 7), route("203.0.113.26/32", 7))
+	r.meet(64512)
+	for r.hear() != "end of ipv6-unicast" {
+	}
+	refresh := &packet.BGPMessage{Header: packet.BGPHeader{Type: packet.BGP_MSG_ROUTE_REFRESH}, Body: &packet.BGPRouteRefresh{AFI: 1, SAFI: 1}}
+	began := time.Now()
+	r.say(refresh)
+	all := r.hear()
+	if took := time.Since(began); !strings.Contains(all, "+203.0.113.25/32 +203.0.113.26/32") || took >= anew {
+		t.Fatalf("it asks for the first time, and hears %q after %v", all, took)
+	}
+	one, err := refresh.Serialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const messages, at1000 = 100_000, 1000
+	many := slices.Repeat(one, at1000)
+	for range messages / at1000 {
+		if _, err := r.conn.Write(many); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Set([]bgp.Route{route("203.0.113.25/32", 6), route("203.0.113.26/32", 7)})
+	changed := time.Now()
+	times, got := 0, r.hear()
+	for ; got == all; got = r.hear() {
+		times++
+	}
+	if took := time.Since(changed); times > int(time.Since(began)/anew) || !strings.Contains(got, "Med: 6") || took >= anew {
+		t.Errorf("it is told all %d times before the change, then %q, %v after that", times, got, took)
+	}
+	again := []string{r.hear(), r.hear()}
+	slices.Sort(again)
+	if took := time.Since(began); !strings.Contains(again[0], "+203.0.113.25/32") || !strings.Contains(again[1], "+203.0.113.26/32") || took < anew {
+		t.Errorf("it has asked since, and hears %q after %v", again, took)
+	}
+}

@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/grapevine-net/grapevine/agent/rest"
+	"github.com/grapevine-net/grapevine/agent/idle"
 	"github.com/grapevine-net/grapevine/agent/sockets"
 	"github.com/grapevine-net/grapevine/bgp/announce"
 	"github.com/grapevine-net/grapevine/config"
@@ -171,7 +171,7 @@ func lives(ctx context.Context, cfg config.Config, version string, deputy []stri
 var errLeft = errors.New("this host has left the cluster")
 
 // again are the errors upon which the agent begins anew.
-var again = []error{watch.ErrMoved, watch.ErrRenamed, membership.ErrForgotten, errLeft, rest.ErrWanted, plane.ErrRival}
+var again = []error{watch.ErrMoved, watch.ErrRenamed, membership.ErrForgotten, errLeft, idle.ErrWanted, plane.ErrRival}
 
 func run(ctx context.Context, cfg config.Config, version string, log *slog.Logger, open sockets.Open) error {
 	a := &Agent{watches: watches{helloRun: rand.Uint64() | 1}, cfg: cfg, named: cfg.Name != "", version: version, log: log, started: time.Now(), sockets: open, stopped: make(chan struct{}), gone: make(chan struct{})}
@@ -180,7 +180,7 @@ func run(ctx context.Context, cfg config.Config, version string, log *slog.Logge
 	if a.installed, err = installed.Find(a.cfg, engineOf(a.cfg), a.log); err != nil {
 		return err
 	}
-	if rested, err := rest.IfLeft(ctx, rest.Config{Settings: cfg, Version: version, Log: log, Installed: a.installed, Ready: a.ready}, open); rested || err != nil {
+	if rested, err := idle.IfLeft(ctx, idle.Config{Settings: cfg, Version: version, Log: log, Installed: a.installed, Ready: a.ready}, open); rested || err != nil {
 		return err
 	}
 	err = a.open(ctx)

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/grapevine-net/grapevine/agent/rest"
+	"github.com/grapevine-net/grapevine/agent/idle"
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/clients/sandbox"
 	"github.com/grapevine-net/grapevine/membership/identity"
@@ -17,13 +17,13 @@ import (
 // A step that fails leaves the host able to try again.
 func (a *Agent) leave(ctx context.Context, r api.LeaveRequest) (api.Done, error) {
 	if a.member.Leaver.Left() {
-		return api.Done{Text: rest.LeftText + a.installed.Removal(ctx)}, nil
+		return api.Done{Text: idle.LeftText + a.installed.Removal(ctx)}, nil
 	}
 	a.plane.Settle(ctx)
 	text := ""
 	err := a.member.Leaver.Leave(ctx, r.Force, func(ctx context.Context) {
 		trouble := a.withdraw(ctx)
-		text = rest.LeftText + a.installed.Removal(ctx) + trouble
+		text = idle.LeftText + a.installed.Removal(ctx) + trouble
 	})
 	if err != nil {
 		return api.Done{}, err

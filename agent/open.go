@@ -232,7 +232,7 @@ func newAnnouncer(a *Agent) *announce.Announcer {
 // newExposes makes what leads ports of all hosts to containers, by this one.
 func newExposes(a *Agent) *exposed.Room {
 	return exposed.New(exposed.Config{
-		Self: a.self(), Settings: a.cfg, Gateway: gateway.Port, Source: a.replica, Stand: a.naming.hosts.Serving, State: a.db, Docker: a.docker,
+		Self: a.self(), Settings: a.cfg, Gateway: gateway.Port, Source: a.replica, Stand: a.naming.hosts.Of, State: a.db, Docker: a.docker,
 		Published: func() map[string][]ports.Binding { return publishedBy(a.driver) }, Off: a.naming.unserved != "", Log: a.log.With("room", "expose"),
 	})
 }
@@ -320,7 +320,7 @@ func behindNAT(cfg config.Config, underlay netip.Addr) netip.Addr {
 // carryNetworks takes along the names of the networks that Docker here has: Docker's first calls
 // are for those, and tell IDs.
 func carryNetworks(old *store.DB) (func(*store.DB) error, error) {
-	had, err := driver.FormerNetworks(old)
+	had, err := driver.CarriedNetworks(old)
 	return func(fresh *store.DB) error { return had.Save(fresh) }, err
 }
 

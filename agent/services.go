@@ -10,10 +10,10 @@ import (
 
 // lead makes what leads containers' connections to services, before the resolver tells anybody of these.
 func (n *naming) lead(next *dns.Server) {
-	n.services = inside.New(inside.Config{Source: n.replica, Hosts: n.hosts.Serving, Next: next, Off: n.unserved != "", Log: n.log.With("room", "services")})
+	n.services = inside.New(inside.Config{Source: n.replica, Hosts: n.hosts.Of, Next: next, Off: n.unserved != "", Log: n.log.With("room", "services")})
 }
 
 // desk is what people do with services here.
 func (n *naming) desk(alloc *ipam.Allocator) edit.Desk {
-	return edit.Desk{Name: n.host, Replica: n.replica, Addresses: alloc.ServiceAddresses, Published: driver.Published, Hosts: n.hosts.Serving, Lacks: n.unserved, Reserved: n.reserved, Self: n.hosts.Self, Heeds: n.heed.Heeds}
+	return edit.Desk{Name: n.host, Replica: n.replica, Addresses: alloc.ServiceAddresses, Published: driver.Published, Hosts: n.hosts.Of, Lacks: n.unserved, Reserved: n.reserved, Self: n.hosts.Self, Heeds: n.heed.Heeds}
 }

@@ -10,11 +10,11 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/api/view"
-	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/diagnose/watch"
 	"github.com/grapevine-net/grapevine/driver/problems"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/membership"
+	"github.com/grapevine-net/grapevine/observe/ipfix"
 	"github.com/grapevine-net/grapevine/overlay/plane"
 	"github.com/grapevine-net/grapevine/policy/edit"
 	"github.com/grapevine-net/grapevine/realm"
@@ -52,19 +52,11 @@ func (a *Agent) status(ctx context.Context) (api.Status, error) {
 	unlinked, notes := problems.Unlinked(ctx, a.driver, a.plane.OwnGone)
 	s.Problems, s.Notes = a.problems(ctx, look{snap, nodes, unlinked}), slices.Concat(notes, edit.Notes(snap), realm.Notes(snap), a.naming.desk(a.alloc).Notes())
 	a.edge.Tell(&s)
-	s.Notes = slices.Concat(a.mirrors.Notes(), s.Notes, idle(a.cfg))
+	s.Notes = slices.Concat(a.mirrors.Notes(), s.Notes, ipfix.Notes(a.cfg.IPFIX, a.cfg.Traffic))
 	if p, hung := hung(); hung {
 		s.Problems = append(s.Problems, p)
 	}
 	return s, nil
-}
-
-// idle are settings that do nothing beside others, for status.
-func idle(cfg config.Config) (notes []string) {
-	if cfg.IPFIX != "" && cfg.Traffic == "off" {
-		notes = append(notes, "GRAPEVINE_IPFIX names the collector "+cfg.IPFIX+", which is told nothing: with GRAPEVINE_TRAFFIC=off nothing is counted")
-	}
-	return notes
 }
 
 // switchHangs begins to ask the switch for a sign of life, and returns what waits for the answer.

@@ -8,7 +8,6 @@ import (
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/observe/trace"
 	"github.com/grapevine-net/grapevine/overlay/walk"
-	"github.com/grapevine-net/grapevine/service"
 	"github.com/grapevine-net/grapevine/service/expose"
 )
 
@@ -30,7 +29,7 @@ func (a *Agent) openTrace() {
 		Leads: trace.Leads{
 			Services: func(ctx context.Context) ([]api.Service, error) { return a.naming.desk(a.alloc).List(ctx) },
 			Egresses: func(ctx context.Context) ([]api.Egress, error) { return leaving{a}.desk().List(ctx) },
-			Stand:    func(id cluster.NodeID) service.Standing { return a.naming.hosts.Serving(id) },
+			Stand:    func(id cluster.NodeID) cluster.Standing { return a.naming.hosts.Of(id) },
 			Door:     func(at netip.AddrPort, proto string) expose.Door { return a.exposes.Door(at, proto) }, // it is made later
 		},
 	})

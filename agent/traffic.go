@@ -21,12 +21,8 @@ func (a *Agent) openTraffic() {
 			return n.VNID
 		},
 	})
-	mode := a.cfg.Traffic
-	if a.cfg.IPFIX != "" && mode == "auto" {
-		mode = "on"
-	}
 	a.traffic = traffic.New(traffic.Config{
-		Self: a.self(), Mode: mode, Export: a.flows.Look, Counter: counter.New(gateway.Port), Log: a.log,
+		Self: a.self(), Mode: ipfix.Mode(a.cfg.IPFIX, a.cfg.Traffic), Export: a.flows.Look, Counter: counter.New(gateway.Port), Log: a.log,
 		Snapshot: func() *cluster.Snapshot { return a.replica.Snapshot() },
 		Alive:    func() []string { return a.gossip.Alive() },
 		Call: func(ctx context.Context, node, method string, body []byte) ([]byte, error) {

@@ -32,8 +32,8 @@ func (all Policies) goesBy(signer []byte) bool {
 	return slices.ContainsFunc(all.s.goesBy, func(k PublicKey) bool { return bytes.Equal(k[:], signer) })
 }
 
-// Standing is a policy that is in force on this host, or is not, or the deletion of one.
-type Standing struct {
+// ListedPolicy is a policy that is in force on this host, or is not, or the deletion of one.
+type ListedPolicy struct {
 	Policy Policy
 	Record Record
 	// Signed is what was signed, if anything was.
@@ -60,11 +60,11 @@ const (
 )
 
 // All are all policies, signed and not, in the order of their names.
-func (all Policies) All() (list []Standing) {
+func (all Policies) All() (list []ListedPolicy) {
 	s, best := all.s, all.latest()
 	for p := range All[Policy](s) {
 		rec, _ := s.Record(p.Key())
-		one := Standing{Policy: p, Record: rec}
+		one := ListedPolicy{Policy: p, Record: rec}
 		if of, signed := best[rec.Key.ID]; signed && of.Text != "" {
 			one.Force = Covered
 		} else if len(s.goesBy) > 0 {
@@ -74,7 +74,7 @@ func (all Policies) All() (list []Standing) {
 	}
 	for p := range All[SignedPolicy](s) {
 		rec, _ := s.Record(p.Key())
-		one := Standing{Policy: p.Policy(), Record: rec, Signed: &p}
+		one := ListedPolicy{Policy: p.Policy(), Record: rec, Signed: &p}
 		of := best[one.Policy.Key().ID]
 		switch {
 		case !all.goesBy(p.Signer):
@@ -86,7 +86,7 @@ func (all Policies) All() (list []Standing) {
 		}
 		list = append(list, one)
 	}
-	slices.SortStableFunc(list, func(a, b Standing) int { return strings.Compare(a.Policy.Key().ID, b.Policy.Key().ID) })
+	slices.SortStableFunc(list, func(a, b ListedPolicy) int { return strings.Compare(a.Policy.Key().ID, b.Policy.Key().ID) })
 	return list
 }
 
@@ -112,7 +112,7 @@ func (all Policies) latest() (best map[string]SignedPolicy) {
 func (all Policies) InForce() iter.Seq2[Record, Policy] {
 	return func(yield func(Record, Policy) bool) {
 		for range All[SignedPolicy](all.s) {
-			all.standing(yield)
+			all.inForce(yield)
 			return
 		}
 		if len(all.s.goesBy) > 0 {
@@ -138,7 +138,7 @@ func (all Policies) Any() bool {
 	return false
 }
 
-func (all Policies) standing(yield func(Record, Policy) bool) {
+func (all Policies) inForce(yield func(Record, Policy) bool) {
 	for _, one := range all.All() {
 		if one.Force != InForce {
 			continue

@@ -167,9 +167,9 @@ func TestDeadHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := indexOf(s)
-	for standing, want := range map[names.Standing]string{names.Answers: "NOERROR 10.1.0.6", names.Doubtful: "NOERROR 10.1.0.6", names.Gone: "forward"} {
+	for standing, want := range map[cluster.Standing]string{cluster.Answers: "NOERROR 10.1.0.6", cluster.Doubtful: "NOERROR 10.1.0.6", cluster.Gone: "forward"} {
 		q := &question{wire: wireOf(t, query("far", dns.TypeA)), network: "udp", who: names.Asker{Addr: netip.MustParseAddr("10.1.0.2")}}
-		wire, v := respond(q, x, func(cluster.NodeID) names.Standing { return standing })
+		wire, v := respond(q, x, func(cluster.NodeID) cluster.Standing { return standing })
 		if got := says(t, wire, v); got != want {
 			t.Errorf("the host stands at %d: got %q, want %q", standing, got, want)
 		}

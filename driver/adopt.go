@@ -39,7 +39,7 @@ func (v view) decideAdopt(p *plan, used map[string]bool, names map[string]int) {
 		case !v.settled:
 		case v.replicate && !used[n.ID] && (same || n.Options[optReplica] != ""):
 			p.vanish = append(p.vanish, n)
-		case !v.former || !v.overdue(n.ID):
+		case !v.renewed || !v.overdue(n.ID):
 		case used[n.ID] || !live && !v.snap.Tombstone(cluster.Network{Name: name}.Key()):
 			p.adopt = append(p.adopt, n)
 		case v.replicate:

@@ -58,7 +58,7 @@ func TestFormerNetworksGoOn(t *testing.T) {
 		check(t, e.rig.core.local.dropNetwork(id))
 	}
 	e.rig.reopen()
-	e.rig.core.cfg.DriverName, e.rig.core.cfg.Former = "grapevine:latest", true
+	e.rig.core.cfg.DriverName, e.rig.core.cfg.Renewed = "grapevine:latest", true
 
 	e.look()
 	if n, ok := e.rig.core.local.networks[ids["blue"]]; !ok || n.Name != "blue" || n.MTU != 1400 || !slices.Equal(n.Gateways, []netip.Addr{netip.MustParseAddr("10.129.0.9")}) {

@@ -85,7 +85,7 @@ func (d *mirror) MayLease(p netip.Prefix, exact bool) error {
 func (d *mirror) knows(p netip.Prefix) bool {
 	d.core.mu.Lock()
 	defer d.core.mu.Unlock()
-	for _, list := range []map[string]localNetwork{d.core.local.networks, d.core.local.former} {
+	for _, list := range []map[string]localNetwork{d.core.local.networks, d.core.local.carried} {
 		for _, n := range list {
 			if slices.Contains(n.Prefixes, p) {
 				return true

@@ -87,9 +87,9 @@ type Config struct {
 	// OpenPorts says where ports come from that users leave open (-p 80). nil: those
 	// from which Linux takes the ports of outgoing connections.
 	OpenPorts func() ports.Choice
-	// Former says that this host was another one of the same cluster before it was forgotten:
+	// Renewed says that this host was another one of the same cluster before it was forgotten:
 	// networks in Docker that this agent does not know are that one's.
-	Former bool
+	Renewed bool
 	// Settled says whether this host has heard all that the cluster knows, so that what it
 	// has not heard of does not exist. nil: it has.
 	Settled func() bool

@@ -45,7 +45,7 @@ type view struct {
 	// which networks it does not know because Docker has called for their end.
 	orphaned map[string]time.Time
 	removed  map[string]bool
-	former   bool // Config.Former
+	renewed  bool // Config.Renewed
 	settled  bool // what the snapshot has not is not in the cluster
 	// remade are the networks, by name, that were removed in Docker to be made as the cluster has
 	// them, and what it had then (likeness).

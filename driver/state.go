@@ -86,7 +86,7 @@ func (e localEndpoint) addrs() (out []netip.Addr) {
 
 var (
 	networkBucket  = store.NewBucket[localNetwork]("driver/networks")
-	formerBucket   = store.NewBucket[localNetwork]("driver/former") // see former.go
+	carriedBucket  = store.NewBucket[localNetwork]("driver/former") // see carried.go
 	endpointBucket = store.NewBucket[localEndpoint]("driver/endpoints")
 )
 
@@ -95,15 +95,15 @@ var (
 type local struct {
 	db        store.File
 	networks  map[string]localNetwork
-	former    map[string]localNetwork // of the host that this one was: see former.go
+	carried   map[string]localNetwork // of the host that this one was: see carried.go
 	endpoints map[string]localEndpoint
 	earlier   map[string]bool // networks and endpoints that were on the disk at the start: view.earlier
 }
 
 func openLocal(db store.File, now time.Time) (*local, error) {
-	l := &local{db: db, networks: map[string]localNetwork{}, former: map[string]localNetwork{}, endpoints: map[string]localEndpoint{}, earlier: map[string]bool{}}
+	l := &local{db: db, networks: map[string]localNetwork{}, carried: map[string]localNetwork{}, endpoints: map[string]localEndpoint{}, earlier: map[string]bool{}}
 	err := db.View(func(tx *store.Tx) error {
-		if err := formerBucket.ForEach(tx, func(id string, n localNetwork) error { l.former[id] = n; return nil }); err != nil {
+		if err := carriedBucket.ForEach(tx, func(id string, n localNetwork) error { l.carried[id] = n; return nil }); err != nil {
 			return err
 		}
 		err := networkBucket.ForEach(tx, func(id string, n localNetwork) error {

@@ -261,7 +261,7 @@ func (d *mirror) see(ctx context.Context) (v view, err error) {
 	for id := range v.missing {
 		v.unplugged[id] = v.endpoints[id].Joined && bare(id)
 	}
-	if err := d.networks.dropFormer(v); err != nil {
+	if err := d.networks.dropCarried(v); err != nil {
 		return v, err
 	}
 	if err := d.seeUnlisted(ctx, &v); err != nil {
@@ -273,7 +273,7 @@ func (d *mirror) see(ctx context.Context) (v view, err error) {
 	}
 	v.remade = maps.Clone(d.applier.remade)
 	d.seeReach(&v)
-	v.former, v.settled = d.core.cfg.Former, d.core.cfg.Settled == nil || d.core.cfg.Settled()
+	v.renewed, v.settled = d.core.cfg.Renewed, d.core.cfg.Settled == nil || d.core.cfg.Settled()
 	d.orphaned = v.orphans(d.orphaned)
 	v.orphaned = d.orphaned
 	d.noteOrphans(v)

@@ -236,7 +236,7 @@ func (m *Member) Allocator() *ipam.Allocator { return m.alloc }
 func (m *Member) KeyKept() bool { return m.keyKept }
 
 // Renewed says that this host was another one before, which the cluster has forgotten.
-func (m *Member) Renewed() bool { return m.id.Former != "" }
+func (m *Member) Renewed() bool { return m.id.Was != "" }
 
 // Self is this host's ID.
 func (m *host) Self() cluster.NodeID { return cluster.NodeID(m.id.Node) }

@@ -194,7 +194,7 @@ const anewPatience = 10 * time.Second
 // not heard of the networks that it had: at its start Docker asks for their subnets, and
 // some releases end for good when they are refused.
 func (m *Rejoiner) WaitRejoined(ctx context.Context) {
-	if m.id.Former == "" || m.replica.Settled() {
+	if m.id.Was == "" || m.replica.Settled() {
 		return
 	}
 	select {

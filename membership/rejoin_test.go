@@ -160,7 +160,7 @@ func spentState(t *testing.T, dir string) identity.Identity {
 func isAnew(t *testing.T, dir string, old identity.Identity) {
 	t.Helper()
 	id, err := identity.Load(dir)
-	if err != nil || id.Node == old.Node || id.Cluster != old.Cluster || id.Forgotten != "" || id.Former != old.Node || whole(dir) != nil {
+	if err != nil || id.Node == old.Node || id.Cluster != old.Cluster || id.Forgotten != "" || id.Was != old.Node || whole(dir) != nil {
 		t.Fatalf("it is %+v, %v, %v", id, err, whole(dir))
 	}
 	if _, err := os.Stat(filepath.Join(dir, identity.WireGuardFile)); err == nil {

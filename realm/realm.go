@@ -148,8 +148,8 @@ func global(*cluster.Snapshot, []cluster.Network) (cluster.Realm, error) {
 	return cluster.Realm{Global: true}, nil
 }
 
-// Standing is what a network is, in words, as of a snapshot's realms.
-func Standing(all cluster.Realms, name string) string {
+// InWords is what a network is, in words, as of a snapshot's realms.
+func InWords(all cluster.Realms, name string) string {
 	switch with := all.With(name); {
 	case all[name].Global:
 		return "reaches all networks, and they reach it"
@@ -165,7 +165,7 @@ func (d Desk) done(ctx context.Context, rev uint64, names []string) api.Done {
 	all := snap.Realms()
 	var lines []string
 	for _, name := range names {
-		lines = append(lines, "network "+name+" "+Standing(all, name))
+		lines = append(lines, "network "+name+" "+InWords(all, name))
 	}
 	wait, cancel := context.WithTimeout(ctx, enforcing)
 	defer cancel()

@@ -169,7 +169,7 @@ func TestAtOnce(t *testing.T) {
 				named[i] += string(p.Code) + " " + p.What + "; "
 			}
 			all := snap.Realms()
-			standing[i] = fmt.Sprint(Standing(all, "blue"), ", ", Standing(all, "red"), ", ", Standing(all, "green"))
+			standing[i] = fmt.Sprint(InWords(all, "blue"), ", ", InWords(all, "red"), ", ", InWords(all, "green"))
 			if words := strings.Fields(c.together); len(words) > 0 && !slices.Contains(all.With(words[0]), words[1]) {
 				t.Errorf("%s; %s: networks %s are apart: %s", c.one, c.two, c.together, standing[i])
 			}

@@ -9,18 +9,8 @@ import (
 	"github.com/grapevine-net/grapevine/cluster"
 )
 
-// Standing says what is known of a host.
-type Standing int
-
-// The standings of a host.
-const (
-	Answers  Standing = iota
-	Doubtful          // it has been silent for a moment, and may be dead
-	Gone              // no agent answers: the host is off, or its agent alone
-)
-
 // Hosts says how a host stands; nil: all answer.
-type Hosts func(cluster.NodeID) Standing
+type Hosts func(cluster.NodeID) cluster.Standing
 
 // Book is the services of one moment, and who is behind them. It follows the cluster by Advance, and the hosts by
 // Look, at a cost in proportion to what has changed. It is for one goroutine at a time. Use NewBook.
@@ -30,7 +20,7 @@ type Book struct {
 	networks  map[string]*network
 	endpoints map[string]*replica
 	subnets   map[string]cluster.Subnet
-	stand     map[cluster.NodeID]Standing // of hosts that have endpoints on networks with services
+	stand     map[cluster.NodeID]cluster.Standing // of hosts that have endpoints on networks with services
 	log       changes
 }
 
@@ -63,7 +53,7 @@ func (r *replica) endpoint() cluster.Endpoint {
 
 // NewBook returns a Book of a cluster without services.
 func NewBook() *Book {
-	return &Book{networks: map[string]*network{}, endpoints: map[string]*replica{}, subnets: map[string]cluster.Subnet{}, stand: map[cluster.NodeID]Standing{}}
+	return &Book{networks: map[string]*network{}, endpoints: map[string]*replica{}, subnets: map[string]cluster.Subnet{}, stand: map[cluster.NodeID]cluster.Standing{}}
 }
 
 // Advance brings the book up to a snapshot, which must not be older than the one before and of the same State. Until
@@ -225,7 +215,7 @@ func (b *Book) putService(r cluster.Record) {
 // Look asks how the hosts stand that have endpoints on networks with services, and reports whether that differs from
 // the last time.
 func (b *Book) Look(hosts Hosts) (differs bool) {
-	now := map[cluster.NodeID]Standing{}
+	now := map[cluster.NodeID]cluster.Standing{}
 	for _, n := range b.networks {
 		if len(n.services) == 0 {
 			continue
@@ -271,7 +261,7 @@ func selects(name string, e cluster.Endpoint) bool {
 // Replica is a container behind a service.
 type Replica struct {
 	cluster.Endpoint
-	Standing Standing // of its host
+	Standing cluster.Standing // of its host
 	// In says that new connections are led to it.
 	In bool
 }
@@ -293,11 +283,11 @@ func Choose(list []Replica) []Replica {
 	best := 0
 	grade := func(r Replica) int {
 		switch {
-		case r.Standing == Gone:
+		case r.Standing == cluster.Gone:
 			return 1
 		case r.Unready:
 			return 2
-		case r.Standing == Doubtful:
+		case r.Standing == cluster.Doubtful:
 			return 3
 		}
 		return 4

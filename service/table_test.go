@@ -28,12 +28,12 @@ type world struct {
 	t      *testing.T
 	states map[cluster.NodeID]*cluster.State
 	book   *Book
-	stand  map[cluster.NodeID]Standing
+	stand  map[cluster.NodeID]cluster.Standing
 	stays  map[string]Stays
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, states: map[cluster.NodeID]*cluster.State{here: cluster.New(here), there: cluster.New(there)}, book: NewBook(), stand: map[cluster.NodeID]Standing{}}
+	w := &world{t: t, states: map[cluster.NodeID]*cluster.State{here: cluster.New(here), there: cluster.New(there)}, book: NewBook(), stand: map[cluster.NodeID]cluster.Standing{}}
 	w.put(cluster.Network{Name: "blue", VNID: 1}, cluster.Subnet{Network: "blue", Prefix: netip.MustParsePrefix("10.1.0.0/16")}, w.endpoint("client", 2))
 	return w
 }
@@ -64,7 +64,7 @@ func (w *world) del(b cluster.Body) { w.states[here].Delete(b.Key(), time.Unix(9
 // to are the last bytes of the addresses that connections of a client to a front are led to.
 func (w *world) to(f Front, client string) string {
 	w.book.Advance(w.states[here].Snapshot())
-	w.book.Look(func(id cluster.NodeID) Standing { return w.stand[id] })
+	w.book.Look(func(id cluster.NodeID) cluster.Standing { return w.stand[id] })
 	t, _ := w.book.Table([]string{client}, w.stays[client])
 	b, ok := t[f]
 	if !ok {
@@ -99,11 +99,11 @@ func TestWhoIsIn(t *testing.T) {
 	two.Unready = true
 	w.put(two)
 	check("one is not ready", "[13 11]")
-	w.stand[there] = Doubtful
+	w.stand[there] = cluster.Doubtful
 	check("one on a host in doubt", "[11]")
 	w.del(w.endpoint("web", 11))
 	check("who is in doubt comes before who is not ready", "[13]")
-	w.stand[there] = Gone
+	w.stand[there] = cluster.Gone
 	check("nobody is ready", "[12]")
 	two.Network = "red"
 	w.put(two)
@@ -288,7 +288,7 @@ func TestSince(t *testing.T) {
 			case 2, 3:
 				w.del(replica())
 			case 4:
-				w.stand[here] = Standing(rand.IntN(3))
+				w.stand[here] = cluster.Standing(rand.IntN(3))
 			case 5:
 				w.del(cluster.Subnet{Prefix: netip.MustParsePrefix("10.2.0.0/16")})
 			case 6:
@@ -332,7 +332,7 @@ func TestSince(t *testing.T) {
 		table, _ := w.book.Table(client, stays)
 		fresh := NewBook()
 		fresh.Advance(w.states[here].Snapshot())
-		fresh.Look(func(id cluster.NodeID) Standing { return w.stand[id] })
+		fresh.Look(func(id cluster.NodeID) cluster.Standing { return w.stand[id] })
 		anew, _ := fresh.Table(client, maps.Clone(stays))
 		if len(had) != len(table) || len(anew) != len(table) {
 			t.Fatalf("step %d: %d fronts by changes, %d in the table, %d of a new book", step, len(had), len(table), len(anew))

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grapevine-net/grapevine/agent"
-	"github.com/grapevine-net/grapevine/agent/rest"
+	"github.com/grapevine-net/grapevine/agent/idle"
 	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/host/plugin"
 	"github.com/grapevine-net/grapevine/leisure"
@@ -71,7 +71,7 @@ func explain(ctx context.Context, cfg config.Config, cause error, during time.Du
 		ctx, cancel = context.WithTimeout(ctx, during)
 		defer cancel()
 	}
-	return errors.Join(cause, rest.Explain(ctx, cfg, programVersion(), cause, newLog(cfg.LogLevel)))
+	return errors.Join(cause, idle.Explain(ctx, cfg, programVersion(), cause, newLog(cfg.LogLevel)))
 }
 
 // newLog logs to standard output, which journald and dockerd keep; what a plugin

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/grapevine-net/grapevine/agent/rest"
+	"github.com/grapevine-net/grapevine/agent/idle"
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/api/words"
 	"github.com/grapevine-net/grapevine/config"
@@ -108,7 +108,7 @@ func examine(c *cobra.Command) (d api.Diagnosis, ok bool) {
 	if cfg.Name == "" {
 		cfg.Name, _ = os.Hostname() // for people only
 	}
-	return rest.Diagnose(ctx, cfg, programVersion(), why, do), true
+	return idle.Diagnose(ctx, cfg, programVersion(), why, do), true
 }
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -14,13 +14,13 @@ const module = "github.com/grapevine-net/grapevine/"
 // mayImport says for each room which others it knows. A line here is a decision: what a room
 // must not know is in docs/design/architecture.md.
 var mayImport = map[string]string{
-	"agent": "leisure multicast service service/edit service/expose service/expose/hold service/inside egress/edit egress/hold api api/view clients/edit clients/sandbox cluster config " +
+	"agent": "leisure multicast service/edit service/expose service/expose/hold service/inside egress/edit egress/hold api api/view clients/edit clients/sandbox cluster config " +
 		"diagnose/doctor diagnose/probe diagnose/watch dns driver driver/ports driver/problems former gossip host/capability host/docker host/installed host/link host/nat host/ovs " +
 		"host/plugin host/socket host/store ipam membership membership/identity observe/audit observe/capture observe/ipfix observe/rulecount observe/mirror observe/trace " +
 		"observe/traffic observe/metrics overlay/counter overlay/walk overlay/gateway overlay/ike overlay/plane overlay/secure policy/answers policy/edit pulse reach/follow realm " +
-		"replica trim agent/rest agent/sockets driver/standin bgp/announce diagnose/ping driver/limit edge observe/taps overlay observe/counts driver/exposed standing",
-	"cmd/grapevine":          "agent api api/words config encap host/door host/plugin host/store host/wireguard leisure membership/backup observe/drops observe/frames observe/pcapng policy/sign sshkey ui ui/needs agent/rest cleanup overlay/guard",
-	"agent/rest":             "agent/sockets api api/words config diagnose/doctor driver/standin host/installed host/store membership membership/identity overlay/gateway",
+		"replica trim agent/idle agent/sockets driver/standin bgp/announce diagnose/ping driver/limit edge observe/taps overlay observe/counts driver/exposed standing",
+	"cmd/grapevine":          "agent api api/words config encap host/door host/plugin host/store host/wireguard leisure membership/backup observe/drops observe/frames observe/pcapng policy/sign sshkey ui ui/needs agent/idle cleanup overlay/guard",
+	"agent/idle":             "agent/sockets api api/words config diagnose/doctor driver/standin host/installed host/store membership membership/identity overlay/gateway",
 	"agent/sockets":          "api config driver/standin host/socket",
 	"api":                    "",
 	"api/view":               "api cluster policy policy/answers policy/k8s policy/learn policy/replay policy/worlds sshkey",
@@ -129,7 +129,7 @@ var mayImport = map[string]string{
 	"policy/worlds":          "cluster policy policy/firewall policy/k8s policy/plain",
 	"pulse":                  "",
 	"reach":                  "cluster host/link",
-	"standing":               "cluster dns/names gossip replica service",
+	"standing":               "cluster gossip replica",
 	"trim":                   "",
 	"reach/follow":           "api cluster host/docker host/link overlay/gateway overlay/pipeline reach",
 	"realm":                  "api cluster replica",

@@ -22,22 +22,12 @@ type Asker struct {
 	Networks  func(network string) bool
 }
 
-// Standing says what is known of a host.
-type Standing int
-
-// The standings of a host.
-const (
-	Answers  Standing = iota
-	Doubtful          // it has been silent for a moment, and may be dead
-	Gone              // it is dead, or has left
-)
-
 // Hosts says how a host stands; nil: all answer.
-type Hosts func(cluster.NodeID) Standing
+type Hosts func(cluster.NodeID) cluster.Standing
 
-func (h Hosts) standing(id cluster.NodeID) Standing {
+func (h Hosts) standing(id cluster.NodeID) cluster.Standing {
 	if h == nil {
-		return Answers
+		return cluster.Answers
 	}
 	return h(id)
 }
@@ -190,14 +180,14 @@ func (n *network) lookup(name string, direct bool, turn int, hosts Hosts) ([]net
 	}
 	s := n.names[name]
 	all := s.all()
-	if addrs, ok := addresses(all, turn, hosts, Answers); ok {
+	if addrs, ok := addresses(all, turn, hosts, cluster.Answers); ok {
 		return addrs, true
 	}
-	return addresses(all, turn, hosts, Doubtful)
+	return addresses(all, turn, hosts, cluster.Doubtful)
 }
 
 // addresses are those of the endpoints on hosts that stand so.
-func addresses(all []*endpoint, turn int, hosts Hosts, want Standing) (addrs []netip.Addr, ok bool) {
+func addresses(all []*endpoint, turn int, hosts Hosts, want cluster.Standing) (addrs []netip.Addr, ok bool) {
 	for i := range all {
 		e := all[(turn%len(all)+i)%len(all)]
 		if hosts.standing(e.host) != want {
@@ -225,7 +215,7 @@ func (v View) Reverse(addr netip.Addr, hosts Hosts) (name string, ours bool) {
 	s := v.x.addrs[addr]
 	var newest *endpoint
 	for _, e := range s.all() {
-		seen := slices.Contains(v.networks, e.network) && hosts.standing(e.host) != Gone
+		seen := slices.Contains(v.networks, e.network) && hosts.standing(e.host) != cluster.Gone
 		if seen && (newest == nil || e.newer(newest)) {
 			newest = e
 		}

@@ -139,7 +139,7 @@ func want(s *cluster.Snapshot, asker cluster.Endpoint, name string, hosts Hosts)
 			if network != "" && strings.ToLower(n) != network {
 				continue
 			}
-			best := Doubtful
+			best := cluster.Doubtful
 			for e := range cluster.All[cluster.Endpoint](s) {
 				standing := hosts(e.Host)
 				if e.Network != n || standing > best || !slices.Contains(namesOf(e), name) {
@@ -187,11 +187,11 @@ func TestVisibility(t *testing.T) {
 		}
 		snap := w.states[hostA].Snapshot()
 		x.Advance(snap)
-		standings := map[cluster.NodeID]Standing{}
+		standings := map[cluster.NodeID]cluster.Standing{}
 		for _, id := range []cluster.NodeID{hostA, hostB} {
-			standings[id] = rapid.SampledFrom([]Standing{Answers, Doubtful, Gone}).Draw(t, "standing")
+			standings[id] = rapid.SampledFrom([]cluster.Standing{cluster.Answers, cluster.Doubtful, cluster.Gone}).Draw(t, "standing")
 		}
-		checkView(t, x, snap, func(h cluster.NodeID) Standing { return standings[h] })
+		checkView(t, x, snap, func(h cluster.NodeID) cluster.Standing { return standings[h] })
 		checkSame(t, x, snap)
 	})
 }
@@ -232,7 +232,7 @@ func checkReverse(t *rapid.T, v View, snap *cluster.Snapshot, seen map[string]bo
 	var may []string
 	inside := false
 	for e := range cluster.All[cluster.Endpoint](snap) {
-		if seen[e.Network] && hosts(e.Host) != Gone && slices.Contains(e.Addrs, a) {
+		if seen[e.Network] && hosts(e.Host) != cluster.Gone && slices.Contains(e.Addrs, a) {
 			label := e.Name
 			if label == "" && e.Container != "" {
 				label = e.Container[:12]

@@ -38,8 +38,8 @@ type Identity struct {
 	// Forgotten says that the cluster has forgotten this identity, which is spent: its files are
 	// to be set aside, under names that end in this.
 	Forgotten string `json:"forgotten,omitempty"`
-	// Former is the Node that this host was before the cluster had forgotten it.
-	Former string `json:"former,omitempty"`
+	// Was is the Node that this host was before the cluster had forgotten it.
+	Was string `json:"former,omitempty"`
 }
 
 // Private returns the key that signs what this host says. It reads nothing else: the cluster's ID may be
@@ -100,7 +100,7 @@ func newIdentity() Identity {
 // Anew returns the identity of a new host, in the same cluster.
 func (id Identity) Anew() Identity {
 	next := newIdentity()
-	next.Cluster, next.Former = id.Cluster, id.Node
+	next.Cluster, next.Was = id.Cluster, id.Node
 	return next
 }
 

@@ -295,7 +295,7 @@ func (d Desk) note(snap *cluster.Snapshot, s service.Listed) string {
 		return fmt.Sprintf("its address is not of the network any more: grapevine service remove %s, and create it again", s.Key().ID)
 	case len(s.Replicas) == 0:
 		return "no container is behind it: it has those " + selection(s.Service)
-	case !slices.ContainsFunc(s.Replicas, func(r service.Replica) bool { return r.Standing != service.Gone }):
+	case !slices.ContainsFunc(s.Replicas, func(r service.Replica) bool { return r.Standing != cluster.Gone }):
 		return "no host of its containers answers: connections are led there all the same"
 	case unreadied(s.Replicas):
 		return unready(snap, s.Replicas)
@@ -342,13 +342,13 @@ func (d Desk) Notes() (notes []string) {
 // why says why a replica gets no new connections.
 func why(r service.Replica) string {
 	switch {
-	case r.Standing == service.Gone:
+	case r.Standing == cluster.Gone:
 		return "its host does not answer, or its agent alone"
 	case r.In:
 		return ""
 	case r.Unready:
 		return "it is paused, being stopped, or not healthy"
-	case r.Standing == service.Doubtful:
+	case r.Standing == cluster.Doubtful:
 		return "its host is in doubt"
 	}
 	return ""

@@ -78,7 +78,7 @@ func (d Desk) labelled(snap *cluster.Snapshot) iter.Seq[expose.Exposure] {
 
 // reached are the replicas on hosts that answer, or are in doubt.
 func reached(replicas []service.Replica) []service.Replica {
-	return slices.DeleteFunc(slices.Clone(replicas), func(r service.Replica) bool { return r.Standing == service.Gone })
+	return slices.DeleteFunc(slices.Clone(replicas), func(r service.Replica) bool { return r.Standing == cluster.Gone })
 }
 
 // unreadied reports whether there are replicas, and none of them is ready.

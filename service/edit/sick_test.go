@@ -10,7 +10,6 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/replica"
-	"github.com/grapevine-net/grapevine/service"
 	"github.com/grapevine-net/grapevine/service/expose"
 )
 
@@ -57,7 +56,7 @@ func TestSick(t *testing.T) {
 	is("both are sick", "service-sick: "+sick, "")
 	put(at("e2", "blue", 4, false, false))
 	is("one is well", "", "")
-	d.Hosts = func(cluster.NodeID) service.Standing { return service.Gone }
+	d.Hosts = func(cluster.NodeID) cluster.Standing { return cluster.Gone }
 	put(at("e2", "blue", 4, true, true))
 	is("no host of them answers, which is named by itself", "", "service blue/web: no host of its containers answers: connections are led there all the same")
 	d.Hosts = nil

@@ -132,8 +132,8 @@ func TestChoose(t *testing.T) {
 		e.Unready = unready
 		return service.Replica{Endpoint: e}
 	}
-	stand := map[cluster.NodeID]service.Standing{node(3): service.Doubtful, node(4): service.Gone}
-	hosts := Hosts{Self: self, Stand: func(id cluster.NodeID) service.Standing { return stand[id] }, Answers: func(id cluster.NodeID) bool { return id != node(9) }}
+	stand := map[cluster.NodeID]cluster.Standing{node(3): cluster.Doubtful, node(4): cluster.Gone}
+	hosts := Hosts{Self: self, Stand: func(id cluster.NodeID) cluster.Standing { return stand[id] }, Answers: func(id cluster.NodeID) bool { return id != node(9) }}
 	for _, c := range []struct {
 		name     string
 		replicas []service.Replica

@@ -21,7 +21,6 @@ import (
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/link/linktest"
 	"github.com/grapevine-net/grapevine/host/nft"
-	"github.com/grapevine-net/grapevine/service"
 )
 
 const (
@@ -109,7 +108,7 @@ type town struct {
 	t               *testing.T
 	client, servers *linktest.NS
 	next            *next
-	stand           map[cluster.NodeID]service.Standing
+	stand           map[cluster.NodeID]cluster.Standing
 	room            *Room
 	stop            func()
 }
@@ -128,7 +127,7 @@ func newTown(t *testing.T) *town {
 	if err := Can(); err != nil {
 		t.Fatalf("this kernel cannot do what is tested: %v", err)
 	}
-	w := &town{t: t, source: &source{t: t, state: cluster.New(self), changed: make(chan struct{})}, client: linktest.New(t), servers: linktest.New(t), next: &next{}, stand: map[cluster.NodeID]service.Standing{}}
+	w := &town{t: t, source: &source{t: t, state: cluster.New(self), changed: make(chan struct{})}, client: linktest.New(t), servers: linktest.New(t), next: &next{}, stand: map[cluster.NodeID]cluster.Standing{}}
 	linktest.Wire(t, "eth0", w.client, w.servers, []string{"10.1.0.2/24", "fd00::2/64"}, []string{"10.1.0.11/24", "10.1.0.12/24", "fd00::11/64", "fd00::12/64"})
 	for _, a := range []string{"10.1.0.11", "10.1.0.12", "fd00::11", "fd00::12"} {
 		w.servers.Do(func() { w.serve(a) })
@@ -143,7 +142,7 @@ func newTown(t *testing.T) *town {
 
 // begin starts an agent, which leaves the rules of an earlier one alone for so long.
 func (w *town) begin(settle time.Duration) {
-	w.room = New(Config{Source: w.source, Next: w.next, Log: slog.New(slog.DiscardHandler), Hosts: func(id cluster.NodeID) service.Standing {
+	w.room = New(Config{Source: w.source, Next: w.next, Log: slog.New(slog.DiscardHandler), Hosts: func(id cluster.NodeID) cluster.Standing {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return w.stand[id]
@@ -346,7 +345,7 @@ func TestChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.eventually("far is in", func() bool { return len(w.answers("tcp", "10.1.0.9:80")) == 2 })
-	w.hosts(other, service.Doubtful)
+	w.hosts(other, cluster.Doubtful)
 	w.eventually("far is out", func() bool { return len(w.answers("tcp", "10.1.0.9:80")) == 1 })
 	w.del(two)
 	w.eventually("far is all there is", func() bool { return w.answers("tcp", "10.1.0.9:80")["10.1.0.11 saw 10.1.0.2\n"] == 60 })
@@ -356,11 +355,11 @@ func TestChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tcp2.Close()
-	w.hosts(other, service.Gone)
+	w.hosts(other, cluster.Gone)
 	w.eventually("the book knows", func() bool {
 		w.room.mu.Lock()
 		defer w.room.mu.Unlock()
-		return w.room.book.List()[0].Replicas[0].Standing == service.Gone
+		return w.room.book.List()[0].Replicas[0].Standing == cluster.Gone
 	})
 	if a, err := ask(tcp2); err != nil || !strings.HasPrefix(a, "10.1.0.11") {
 		t.Errorf("the connection to a host whose agent has ended: %q, %v", a, err)
@@ -370,7 +369,7 @@ func TestChange(t *testing.T) {
 	}
 }
 
-func (w *town) hosts(id cluster.NodeID, s service.Standing) {
+func (w *town) hosts(id cluster.NodeID, s cluster.Standing) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stand[id] = s

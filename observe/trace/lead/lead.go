@@ -258,7 +258,7 @@ func (f Facts) ofExposed(l api.Lead, e expose.Exposure, host cluster.Node, port 
 		return wrong("put the containers on another network", "network %s is internal, and has no way to the outside", e.Network)
 	case door.Refuses != "":
 		return wrong("grapevine status on host "+host.Name+"; the other hosts answer it", "host %s does not answer it: %s", host.Name, door.Refuses)
-	case f.Stand != nil && f.Stand(host.ID) == service.Gone:
+	case f.Stand != nil && f.Stand(host.ID) == cluster.Gone:
 		return wrong("grapevine status", "host %s does not answer", host.Name)
 	case len(e.Replicas) == 0:
 		return wrong("grapevine service list", "no container is behind it: a connection to it is refused")

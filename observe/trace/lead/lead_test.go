@@ -9,7 +9,6 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/service"
 	"github.com/grapevine-net/grapevine/service/expose"
 )
 
@@ -126,8 +125,8 @@ func TestHost(t *testing.T) {
 		{"198.51.100.7", "192.0.2.1", 443, nil, "exposed 192.0.2.1 [+web1 10.1.0.2:8080@host1 ; -web2 10.1.1.1:8080@host2 host host1 leads to its own while it has some]"},
 		{"outside", "host2", 443, nil, "exposed 192.0.2.2 [-web1 10.1.0.2:8080@host1 host host2 leads to its own while it has some; +web2 10.1.1.1:8080@host2 ]"},
 		{"outside", "host1", 443, func(f *Facts) {
-			f.Stand = func(id cluster.NodeID) service.Standing {
-				return map[cluster.NodeID]service.Standing{host1: service.Gone}[id]
+			f.Stand = func(id cluster.NodeID) cluster.Standing {
+				return map[cluster.NodeID]cluster.Standing{host1: cluster.Gone}[id]
 			}
 		},
 			"exposed 192.0.2.1 [-web1 10.1.0.2:8080@host1 its host is in doubt, or does not answer; +web2 10.1.1.1:8080@host2 ] host host1 does not answer"},

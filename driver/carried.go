@@ -16,17 +16,17 @@ import (
 // once, and answers nobody until it is done with that: their networks have to go on before it could
 // be asked what they are. So the new host takes along what the one before had noted of them.
 
-// Former are the networks that a host had in Docker.
-type Former struct{ networks map[string]localNetwork }
+// Carried are the networks that a host had in Docker.
+type Carried struct{ networks map[string]localNetwork }
 
-// FormerNetworks reads what a host's state file has of its networks, or, if it had taken up none
+// CarriedNetworks reads what a host's state file has of its networks, or, if it had taken up none
 // yet, what the one before had.
-func FormerNetworks(db store.File) (f Former, err error) {
+func CarriedNetworks(db store.File) (f Carried, err error) {
 	f.networks = map[string]localNetwork{}
 	err = db.View(func(tx *store.Tx) error {
 		for _, bucket := range []interface {
 			ForEach(*store.Tx, func(string, localNetwork) error) error
-		}{formerBucket, networkBucket} {
+		}{carriedBucket, networkBucket} {
 			if err := bucket.ForEach(tx, func(id string, n localNetwork) error {
 				if n.Learnt && n.Conflict == "" && len(n.Gateways) == len(n.Prefixes) && len(n.Prefixes) > 0 {
 					f.networks[id] = n
@@ -45,13 +45,13 @@ func FormerNetworks(db store.File) (f Former, err error) {
 }
 
 // Save puts them into the state file of the new host.
-func (f Former) Save(db store.File) error {
+func (f Carried) Save(db store.File) error {
 	if len(f.networks) == 0 {
 		return nil
 	}
 	err := db.Update(func(tx *store.Tx) error {
 		for _, id := range sortedKeys(f.networks) {
-			if err := formerBucket.Put(tx, id, f.networks[id]); err != nil {
+			if err := carriedBucket.Put(tx, id, f.networks[id]); err != nil {
 				return err
 			}
 		}
@@ -69,10 +69,10 @@ func (d *networks) takeUp(ctx context.Context, id string) error {
 	d.taking.Lock()
 	defer d.taking.Unlock()
 	d.core.mu.Lock()
-	n, former := d.core.local.former[id]
+	n, carried := d.core.local.carried[id]
 	_, known := d.core.local.networks[id]
 	d.core.mu.Unlock()
-	if known || !former {
+	if known || !carried {
 		return nil
 	}
 	dn := docker.Network{ID: id, Name: n.Name, Internal: n.Internal, Options: n.Options, Labels: n.Labels}
@@ -95,7 +95,7 @@ func (d *networks) takeUp(ctx context.Context, id string) error {
 func (d *networks) takeUpPrefix(p netip.Prefix) error {
 	d.core.mu.Lock()
 	var id string
-	for _, n := range d.core.local.former {
+	for _, n := range d.core.local.carried {
 		if slices.Contains(n.Prefixes, p) {
 			id = n.ID
 		}
@@ -112,10 +112,10 @@ func (d *networks) takeUpPrefix(p netip.Prefix) error {
 func (d *networks) takeUpKnown(ctx context.Context) {
 	snap := d.core.replica.Snapshot()
 	d.core.mu.Lock()
-	former := maps.Clone(d.core.local.former)
+	carried := maps.Clone(d.core.local.carried)
 	d.core.mu.Unlock()
-	for _, id := range sortedKeys(former) {
-		n := former[id]
+	for _, id := range sortedKeys(carried) {
+		n := carried[id]
 		rec, live := cluster.Get[cluster.Network](snap, n.Name)
 		if !live || rec.Removed || slices.ContainsFunc(n.Prefixes, func(p netip.Prefix) bool {
 			s, live := cluster.Get[cluster.Subnet](snap, p.String())
@@ -129,12 +129,12 @@ func (d *networks) takeUpKnown(ctx context.Context) {
 	}
 }
 
-// dropFormer forgets those that have been taken up, and those that Docker does not have any more.
-func (d *networks) dropFormer(v view) error {
+// dropCarried forgets those that have been taken up, and those that Docker does not have any more.
+func (d *networks) dropCarried(v view) error {
 	d.core.mu.Lock()
 	defer d.core.mu.Unlock()
 	var gone []string
-	for id := range d.core.local.former {
+	for id := range d.core.local.carried {
 		_, taken := d.core.local.networks[id]
 		if taken || !slices.ContainsFunc(v.networks, func(n docker.Network) bool { return n.ID == id }) {
 			gone = append(gone, id)
@@ -145,7 +145,7 @@ func (d *networks) dropFormer(v view) error {
 	}
 	err := d.core.local.db.Update(func(tx *store.Tx) error {
 		for _, id := range gone {
-			if err := formerBucket.Delete(tx, id); err != nil {
+			if err := carriedBucket.Delete(tx, id); err != nil {
 				return err
 			}
 		}
@@ -155,7 +155,7 @@ func (d *networks) dropFormer(v view) error {
 		return fmt.Errorf("forget what this host had before: %w", err)
 	}
 	for _, id := range gone {
-		delete(d.core.local.former, id)
+		delete(d.core.local.carried, id)
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ func TestFormerNetworksAtBoot(t *testing.T) {
 		ids[name] = id
 	}
 	e.look()
-	had, err := FormerNetworks(e.rig.core.local.db)
+	had, err := CarriedNetworks(e.rig.core.local.db)
 	check(t, err)
 	e.write(func(tx *replica.Tx) { retire(tx, "red"); retire(tx, "gone") }) // while this host was off
 	for id := range e.rig.core.local.networks {
@@ -36,7 +36,7 @@ func TestFormerNetworksAtBoot(t *testing.T) {
 	}
 	check(t, had.Save(e.rig.core.local.db))
 	e.rig.reopen()
-	e.rig.core.cfg.Former = true
+	e.rig.core.cfg.Renewed = true
 	for name, subnet := range map[string]string{"blue": "10.129.0.0/24", "red": "10.129.2.0/24"} {
 		id := ipam.PoolID{Prefix: netip.MustParsePrefix(subnet)}
 		addr, err := e.rig.ipam.RequestAddress(context.Background(), &dockeripam.RequestAddressRequest{PoolID: id.String()})
@@ -55,8 +55,8 @@ func TestFormerNetworksAtBoot(t *testing.T) {
 	e.rig.core.cfg.DriverName = "grapevine:latest"
 	delete(e.networks, ids["gone"])
 	e.look()
-	if again, err := FormerNetworks(e.rig.core.local.db); err != nil || len(e.rig.core.local.former) != 0 || len(again.networks) != 2 {
-		t.Errorf("left of what was: %v, %v, %v", e.rig.core.local.former, again, err)
+	if again, err := CarriedNetworks(e.rig.core.local.db); err != nil || len(e.rig.core.local.carried) != 0 || len(again.networks) != 2 {
+		t.Errorf("left of what was: %v, %v, %v", e.rig.core.local.carried, again, err)
 	}
 }
 
@@ -65,7 +65,7 @@ func TestFormerNetworksTheClusterHas(t *testing.T) {
 	e := newEngine(t)
 	id := e.user("blue")
 	e.look()
-	had, err := FormerNetworks(e.rig.core.local.db)
+	had, err := CarriedNetworks(e.rig.core.local.db)
 	check(t, err)
 	check(t, e.rig.core.local.dropNetwork(id))
 	check(t, had.Save(e.rig.core.local.db))

@@ -1,5 +1,5 @@
-// Package rest is an agent that does nothing but answer: of a host that has left, and where none can run.
-package rest
+// Package idle is an agent that does nothing but answer: of a host that has left, and where none can run.
+package idle
 
 import (
 	"context"

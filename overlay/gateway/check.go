@@ -133,7 +133,7 @@ func missingRules(v6 bool) (list []string) {
 			continue
 		}
 		have, err := link.Dump(func() ([]netlink.Rule, error) {
-			return netlink.RuleListFiltered(family, rule(family), netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PRIORITY)
+			return netlink.RuleListFiltered(family, rule(family, Table, priority), netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PRIORITY)
 		})
 		if err == nil && len(have) == 0 {
 			list = append(list, fmt.Sprintf("the routing rule %d, which leads to table %d, is gone (%s)", priority, Table, name))

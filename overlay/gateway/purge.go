@@ -14,29 +14,37 @@ import (
 func Purge() (gone []string, err error) {
 	var errs []error
 	for family, name := range map[int]string{unix.AF_INET: "IPv4", unix.AF_INET6: "IPv6"} {
-		rules, err := link.Dump(func() ([]netlink.Rule, error) {
-			return netlink.RuleListFiltered(family, &netlink.Rule{Table: Table}, netlink.RT_FILTER_TABLE)
-		})
-		errs = append(errs, err)
-		for _, r := range rules {
-			r.Family = family
-			if err := netlink.RuleDel(&r); err != nil && !errors.Is(err, unix.ENOENT) {
-				errs = append(errs, fmt.Errorf("remove the routing rule for table %d: %w", Table, err))
-				continue
-			}
-			gone = append(gone, fmt.Sprintf("%s rule for table %d", name, Table))
+		for _, table := range []int{Table, nowhereTable} {
+			did, err := purge(family, name, table)
+			gone, errs = append(gone, did...), append(errs, err)
 		}
-		routes, err := link.Dump(func() ([]netlink.Route, error) {
-			return netlink.RouteListFiltered(family, &netlink.Route{Table: Table}, netlink.RT_FILTER_TABLE)
-		})
-		errs = append(errs, err)
-		for _, r := range routes {
-			if err := netlink.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
-				errs = append(errs, fmt.Errorf("remove the route to %v from table %d: %w", r.Dst, Table, err))
-				continue
-			}
-			gone = append(gone, fmt.Sprintf("%s routes of table %d", name, Table))
+	}
+	return gone, errors.Join(errs...)
+}
+
+func purge(family int, name string, table int) (gone []string, err error) {
+	rules, err := link.Dump(func() ([]netlink.Rule, error) {
+		return netlink.RuleListFiltered(family, &netlink.Rule{Table: table}, netlink.RT_FILTER_TABLE)
+	})
+	errs := []error{err}
+	for _, r := range rules {
+		r.Family = family
+		if err := netlink.RuleDel(&r); err != nil && !errors.Is(err, unix.ENOENT) {
+			errs = append(errs, fmt.Errorf("remove the routing rule for table %d: %w", table, err))
+			continue
 		}
+		gone = append(gone, fmt.Sprintf("%s rule for table %d", name, table))
+	}
+	routes, err := link.Dump(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(family, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
+	})
+	errs = append(errs, err)
+	for _, r := range routes {
+		if err := netlink.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
+			errs = append(errs, fmt.Errorf("remove the route to %v from table %d: %w", r.Dst, table, err))
+			continue
+		}
+		gone = append(gone, fmt.Sprintf("%s routes of table %d", name, table))
 	}
 	return gone, errors.Join(errs...)
 }

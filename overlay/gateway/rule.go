@@ -20,30 +20,30 @@ const (
 	priority = 32000  // before main (32766)
 )
 
-func rule(family int) *netlink.Rule {
+func rule(family, table, priority int) *netlink.Rule {
 	r := netlink.NewRule()
-	r.Family, r.Table, r.Priority = family, Table, priority
+	r.Family, r.Table, r.Priority = family, table, priority
 	return r
 }
 
 // ensureRules makes the rules of the families in use.
 func ensureRules(v6 bool) error {
-	if err := ensureRule(unix.AF_INET); err != nil {
+	if err := ensureRule(unix.AF_INET, Table, priority); err != nil {
 		return err
 	}
 	if v6 {
-		return ensureRule(unix.AF_INET6)
+		return ensureRule(unix.AF_INET6, Table, priority)
 	}
-	if list, err := shutNow(unix.AF_INET6); err == nil && len(list) > 0 {
+	if list, err := shutNow(unix.AF_INET6, Table); err == nil && len(list) > 0 {
 		return nil // these need it
 	}
-	return removeRule(unix.AF_INET6)
+	return removeRule(unix.AF_INET6, Table, priority)
 }
 
-// ensureRule makes the rule of a family, unless it is there.
-func ensureRule(family int) error {
+// ensureRule makes a rule of a family, unless it is there.
+func ensureRule(family, table, priority int) error {
 	have, err := link.Dump(func() ([]netlink.Rule, error) {
-		return netlink.RuleListFiltered(family, rule(family), netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PRIORITY)
+		return netlink.RuleListFiltered(family, rule(family, table, priority), netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PRIORITY)
 	})
 	if err != nil {
 		return fmt.Errorf("list routing rules: %w", err)
@@ -51,8 +51,8 @@ func ensureRule(family int) error {
 	if len(have) > 0 {
 		return nil
 	}
-	if err := netlink.RuleAdd(rule(family)); err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("add the routing rule for table %d: %w", Table, err)
+	if err := netlink.RuleAdd(rule(family, table, priority)); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("add the routing rule for table %d: %w", table, err)
 	}
 	return nil
 }
@@ -62,15 +62,15 @@ func ensureRule(family int) error {
 func (g *Gateway) Remove() error {
 	errs := []error{Shut(nil)}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		errs = append(errs, removeRule(family))
+		errs = append(errs, removeRule(family, Table, priority))
 	}
 	return errors.Join(errs...)
 }
 
-func removeRule(family int) error {
-	err := netlink.RuleDel(rule(family))
+func removeRule(family, table, priority int) error {
+	err := netlink.RuleDel(rule(family, table, priority))
 	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EAFNOSUPPORT) {
-		return fmt.Errorf("remove the routing rule for table %d: %w", Table, err)
+		return fmt.Errorf("remove the routing rule for table %d: %w", table, err)
 	}
 	return nil
 }

@@ -15,8 +15,15 @@ import (
 // behind is the metric of routes that lead nowhere: behind all that lead to gv0.
 const behind = 1<<31 - 1
 
+// nowhereTable has these routes once more, and nothing else, behind a rule of its own: who takes away our rule, or empties our table, leaves it.
+const (
+	nowhereTable    = Table + 1
+	nowherePriority = priority + 1
+)
+
 // Shut has these prefixes, and no others, lead nowhere where no route leads them to gv0: what is for encrypted networks' containers does not
-// take the host's default route while gv0 is gone, whatever becomes of the rules that drop it there. The routes stay when gv0 goes.
+// take the host's default route while gv0, its rule or its routes are gone, whatever becomes of the rules that drop it there. The routes stay
+// when gv0 goes.
 func Shut(prefixes []netip.Prefix) error {
 	var errs []error
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
@@ -34,7 +41,20 @@ func Shut(prefixes []netip.Prefix) error {
 }
 
 func shut(family int, want []netip.Prefix) error {
-	have, err := shutNow(family)
+	for _, at := range []struct{ table, priority int }{{Table, priority}, {nowhereTable, nowherePriority}} {
+		if err := shutBy(family, at.table, at.priority, want); err != nil {
+			return err
+		}
+	}
+	if len(want) > 0 {
+		return nil
+	}
+	return removeRule(family, nowhereTable, nowherePriority)
+}
+
+// shutBy does so in one table, to which a rule leads.
+func shutBy(family, table, priority int, want []netip.Prefix) error {
+	have, err := shutNow(family, table)
 	if err != nil {
 		return err
 	}
@@ -42,7 +62,7 @@ func shut(family int, want []netip.Prefix) error {
 		if family == unix.AF_INET6 && !hostHasIPv6() {
 			return nil
 		}
-		if err := ensureRule(family); err != nil {
+		if err := ensureRule(family, table, priority); err != nil {
 			return err
 		}
 	}
@@ -50,7 +70,7 @@ func shut(family int, want []netip.Prefix) error {
 		if slices.Contains(have, p) {
 			continue
 		}
-		if err := netlink.RouteReplace(nowhere(p)); err != nil {
+		if err := netlink.RouteReplace(nowhere(p, table)); err != nil {
 			return fmt.Errorf("%v: %w", p, err)
 		}
 	}
@@ -58,21 +78,21 @@ func shut(family int, want []netip.Prefix) error {
 		if slices.Contains(want, p) {
 			continue
 		}
-		if err := netlink.RouteDel(nowhere(p)); err != nil && !errors.Is(err, unix.ESRCH) {
+		if err := netlink.RouteDel(nowhere(p, table)); err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("%v no more: %w", p, err)
 		}
 	}
 	return nil
 }
 
-func nowhere(p netip.Prefix) *netlink.Route {
-	return &netlink.Route{Dst: ipNet(p), Table: Table, Type: unix.RTN_UNREACHABLE, Priority: behind}
+func nowhere(p netip.Prefix, table int) *netlink.Route {
+	return &netlink.Route{Dst: ipNet(p), Table: table, Type: unix.RTN_UNREACHABLE, Priority: behind}
 }
 
 // shutNow are the prefixes that lead nowhere now.
-func shutNow(family int) (list []netip.Prefix, err error) {
+func shutNow(family, table int) (list []netip.Prefix, err error) {
 	routes, err := link.Dump(func() ([]netlink.Route, error) {
-		return netlink.RouteListFiltered(family, &netlink.Route{Table: Table, Type: unix.RTN_UNREACHABLE}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
+		return netlink.RouteListFiltered(family, &netlink.Route{Table: table, Type: unix.RTN_UNREACHABLE}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
 	})
 	for _, r := range routes {
 		if r.Dst == nil || r.Priority != behind {

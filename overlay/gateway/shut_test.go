@@ -46,6 +46,18 @@ func TestShut(t *testing.T) {
 		if got := ways("10.128.9.9"); !strings.Contains(got, "dev eth9") {
 			t.Errorf("to a network in the clear: %s", got)
 		}
+		// Nor with another of what keeps it gone as well, whichever it is.
+		for _, take := range []string{"rule del priority 32000", "route flush table 26486", "rule del priority 32001", "route flush table 26487"} {
+			for _, family := range []string{"-4", "-6"} {
+				ip(t, append([]string{family}, strings.Fields(take)...)...)
+			}
+			for _, to := range inside {
+				if got := ways(to); strings.Contains(got, "dev") {
+					t.Errorf("without %s, and after ip %s, to %s: %s", Port, take, to, got)
+				}
+			}
+			ok(t, Shut(encrypted))
+		}
 		ok(t, Shut(prefixes("240.0.0.0/5")))
 		if got := ways("10.128.5.9"); !strings.Contains(got, "dev eth9") {
 			t.Errorf("no longer encrypted: %s", got)
@@ -53,15 +65,17 @@ func TestShut(t *testing.T) {
 		ok(t, Shut(encrypted))
 		gone, err := Purge()
 		ok(t, err)
-		if len(gone) == 0 || strings.Contains(ip(t, "rule")+ip(t, "-6", "rule"), "26486") {
+		if len(gone) == 0 || strings.Contains(ip(t, "rule")+ip(t, "-6", "rule"), "2648") {
 			t.Errorf("purged %q, left:\n%s%s", gone, ip(t, "rule"), ip(t, "-6", "rule"))
 		}
 		ok(t, Shut(encrypted))
 		ok(t, g.Remove())
 		for _, family := range []string{"-4", "-6"} {
-			left, _ := exec.Command("ip", family, "route", "show", "table", "26486").CombinedOutput()
-			if strings.Contains(string(left), "unreachable") || strings.Contains(ip(t, family, "rule"), "26486") {
-				t.Errorf("left: %s%s", left, ip(t, family, "rule"))
+			for _, table := range []string{"26486", "26487"} {
+				left, _ := exec.Command("ip", family, "route", "show", "table", table).CombinedOutput()
+				if strings.Contains(string(left), "unreachable") || strings.Contains(ip(t, family, "rule"), table) {
+					t.Errorf("left: %s%s", left, ip(t, family, "rule"))
+				}
 			}
 		}
 	})

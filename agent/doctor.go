@@ -30,7 +30,7 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 		}
 	}
 	host := make(chan doctor.Host, 1)
-	go func() { host <- doctor.Look(ctx, cfg, running, gateway.Port, gateway.Table) }()
+	go func() { host <- doctor.Look(ctx, cfg, running, gateway.Port, gateway.Tables()) }()
 	paths := a.probes.Paths(ctx, nodes)
 	all := doctor.Cluster{Self: a.cfg.Name, GossipPort: a.cfg.Port, By: a.cfg.Encapsulation().By(a.cfg.TunnelPort()), Overhead: a.underlay.MTU - a.plane.InnerMTU()}
 	reached := all.Paths(paths)

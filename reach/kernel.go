@@ -16,7 +16,7 @@ import (
 type kernel struct {
 	handle *netlink.Handle
 	ours   string // the interface that is the cluster's own, as are the tables of its routes
-	table  int    // of them
+	tables []int  // these
 }
 
 // read returns the kernel's part of the facts.
@@ -74,7 +74,9 @@ func (k kernel) routes(family int, devs map[int]*netlink.LinkAttrs) (out []Route
 		tables[r.Table] = true
 	}
 	delete(tables, unix.RT_TABLE_LOCAL)
-	delete(tables, k.table)
+	for _, t := range k.tables {
+		delete(tables, t)
+	}
 	all := &netlink.Route{Table: unix.RT_TABLE_UNSPEC}
 	list, err := link.Dump(func() ([]netlink.Route, error) {
 		return k.handle.RouteListFiltered(family, all, netlink.RT_FILTER_TABLE)

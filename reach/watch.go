@@ -32,13 +32,13 @@ type Watcher struct {
 }
 
 // Open reads what the host of the calling thread has, but for the interface ours and the
-// table of its routes, which are the cluster's own.
-func Open(ours string, table int, log *slog.Logger) (*Watcher, error) {
+// tables of its routes, which are the cluster's own.
+func Open(ours string, tables []int, log *slog.Logger) (*Watcher, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("read the host's routes: %w", err)
 	}
-	w := &Watcher{kernel: kernel{handle, ours, table}, log: log, told: make(chan struct{}, 1), changed: make(chan struct{})}
+	w := &Watcher{kernel: kernel{handle, ours, tables}, log: log, told: make(chan struct{}, 1), changed: make(chan struct{})}
 	if w.watch, err = link.OpenWatch(link.LinkChange, link.AddrChange, link.RouteChange, link.RuleChange); err != nil {
 		handle.Close()
 		return nil, err
@@ -91,7 +91,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 // hear passes on that the kernel tells of something. What it tells is read anew, all of it.
 func (w *Watcher) hear(ctx context.Context) error {
 	return w.watch.Run(ctx, func(c link.Change) {
-		if c.Kind == link.RouteChange && c.Table == w.kernel.table {
+		if c.Kind == link.RouteChange && slices.Contains(w.kernel.tables, c.Table) {
 			return // our own
 		}
 		select {

@@ -30,11 +30,12 @@ func TestWatcher(t *testing.T) {
 	}
 	ip("link add eth0 type veth peer name eth0p", "link add gv0 type veth peer name gv0p", "link set eth0p up", "link set gv0p up", "addr add 192.0.2.1/24 dev eth0", "addr add 10.128.0.1/32 dev gv0",
 		"link set eth0 up", "link set gv0 up", "route add default via 192.0.2.254", "route add 10.128.0.0/22 dev gv0", "route add 10.128.4.0/22 dev gv0 table 777",
-		"rule add priority 32000 lookup 26486", "route add 10.129.0.0/22 dev eth0 table 26486", "route add 10.77.0.0/16 dev eth0 table 555")
+		"rule add priority 32000 lookup 26486", "route add 10.129.0.0/22 dev eth0 table 26486", "route add 10.77.0.0/16 dev eth0 table 555",
+		"rule add priority 32001 lookup 26487", "route add unreachable 10.130.0.0/22 table 26487")
 	var w *Watcher
 	ns.Do(func() {
 		var err error
-		if w, err = Open("gv0", 26486, slog.New(slog.DiscardHandler)); err != nil {
+		if w, err = Open("gv0", []int{26486, 26487}, slog.New(slog.DiscardHandler)); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -61,7 +61,7 @@ func refuseAPI(cfg config.Config, cause error, version string) api.Handlers {
 // Diagnose checks a host whose agent does not run, for the reason given: what can be
 // checked without one.
 func Diagnose(ctx context.Context, cfg config.Config, version, why, do string) api.Diagnosis {
-	checks := doctor.Look(ctx, cfg, nil, gateway.Port, gateway.Table).Judge()
+	checks := doctor.Look(ctx, cfg, nil, gateway.Port, gateway.Tables()).Judge()
 	doctor.Sort(checks)
 	first := api.Check{Subject: "agent", Verdict: api.Wrong, What: why, Do: do}
 	return api.Diagnosis{Version: version, Name: cfg.Name, Checks: append([]api.Check{first}, checks...)}

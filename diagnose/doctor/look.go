@@ -38,9 +38,9 @@ type Agent struct {
 
 // Look finds out how this host is; agent is nil where none runs. device is the gateway
 // port and table that of our routes. It changes nothing, and takes a second or two.
-func Look(ctx context.Context, cfg config.Config, agent *Agent, device string, table int) Host {
+func Look(ctx context.Context, cfg config.Config, agent *Agent, device string, tables []int) Host {
 	h := Host{Config: cfg, Kernel: kernel(), Underlay: underlay(cfg)}
-	if w, err := reach.Open(device, table, slog.New(slog.DiscardHandler)); err == nil { // else there is nothing to say
+	if w, err := reach.Open(device, tables, slog.New(slog.DiscardHandler)); err == nil { // else there is nothing to say
 		h.Reaches = w.Things()
 		w.Close()
 	}

@@ -14,7 +14,7 @@ import (
 func Purge() (gone []string, err error) {
 	var errs []error
 	for family, name := range map[int]string{unix.AF_INET: "IPv4", unix.AF_INET6: "IPv6"} {
-		for _, table := range []int{Table, nowhereTable} {
+		for _, table := range Tables() {
 			did, err := purge(family, name, table)
 			gone, errs = append(gone, did...), append(errs, err)
 		}

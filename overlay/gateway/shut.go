@@ -21,6 +21,9 @@ const (
 	nowherePriority = priority + 1
 )
 
+// Tables are those of our routes.
+func Tables() []int { return []int{Table, nowhereTable} }
+
 // Shut has these prefixes, and no others, lead nowhere where no route leads them to gv0: what is for encrypted networks' containers does not
 // take the host's default route while gv0, its rule or its routes are gone, whatever becomes of the rules that drop it there. The routes stay
 // when gv0 goes.

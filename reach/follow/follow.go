@@ -57,7 +57,7 @@ func New(cfg Config) *Follower { return &Follower{cfg: cfg, log: cfg.Log} }
 
 // Open reads what this host has.
 func (r *Follower) Open() (err error) {
-	r.Watcher, err = reach.Open(gateway.Port, gateway.Table, r.log.With("room", "reach"))
+	r.Watcher, err = reach.Open(gateway.Port, gateway.Tables(), r.log.With("room", "reach"))
 	return err
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -183,4 +184,14 @@ func tail(name string, lines int) string {
 		return strings.HasSuffix(line, " module=grpc") || strings.Contains(line, " level=DEBUG ")
 	})
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// InNetwork is the command line that runs argv, a program of this machine, in the host's network; nil, where the host has a kernel of its
+// own.
+func (h *Host) InNetwork(argv ...string) []string {
+	m, is := h.machine.(*nsMachine)
+	if !is || m.box == nil {
+		return nil
+	}
+	return append([]string{"nsenter", "--net", "--target", strconv.Itoa(m.box.pid()), "--"}, argv...)
 }

@@ -37,7 +37,7 @@ func stuck(ctx context.Context, h *Host) string {
 	said, err := h.Exec(ctx, "ps", "--ppid", "2", "-p", "2", "--deselect", "-o", "pid,ppid,stat,etimes,wchan:24,args")
 	tell("its processes", said, err)
 	if h.lab.opts.Kind == UML {
-		said, err = h.blocked(ctx)
+		said, err = h.Exec(ctx, "sh", "-c", askBlocked)
 		tell("what its kernel blocks", said, err)
 	}
 	tell("what dockerd does for those who asked", dockerStacks(ctx, h, "net/http.(*conn).serve"), nil)
@@ -48,6 +48,9 @@ func stuck(ctx context.Context, h *Host) string {
 	return b.String()
 }
 
+// askBlocked has a kernel say which processes wait for it, and prints that.
+const askBlocked = "dmesg -C; echo w > /proc/sysrq-trigger; dmesg"
+
 // Blocked is what the kernel of a host that has one of its own says of the processes that wait
 // for it where no signal ends them, as for a disk; "" if there are none.
 func (h *Host) Blocked() string {
@@ -56,7 +59,7 @@ func (h *Host) Blocked() string {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	said, err := h.blocked(ctx)
+	said, err := h.Exec(ctx, "sh", "-c", askBlocked)
 	if err != nil {
 		return err.Error()
 	}
@@ -64,10 +67,6 @@ func (h *Host) Blocked() string {
 		return ""
 	}
 	return said
-}
-
-func (h *Host) blocked(ctx context.Context) (string, error) {
-	return h.Exec(ctx, "sh", "-c", "dmesg -C; echo w > /proc/sysrq-trigger; dmesg")
 }
 
 // stacksWith are those of a Go program's stacks that have a function, or a part of its name:

@@ -1,16 +1,19 @@
-// Package page tests the web page in a real browser: Debian's Chromium, asked by the DevTools protocol over a pipe.
+// Package page tests the web page in a real browser: Debian's Chromium, driven by playwright-core.
 package page
 
 import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/base64"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 )
@@ -18,55 +21,76 @@ import (
 // Browser is a Chromium without a window.
 type Browser struct {
 	cmd  *exec.Cmd
-	dir  string // its profile
-	in   *os.File
+	in   io.WriteCloser
+	said bytes.Buffer // on its standard error
 	read sync.WaitGroup
 
-	mu         sync.Mutex
-	last       int
-	waiting    map[int]chan message
-	complaints map[string][]string // by tab
+	mu      sync.Mutex
+	last    int
+	waiting map[int]chan reply // nil: it has ended
 }
 
-// Tab is a tab of a browser. What it complained about is in Complaints.
+// Tab is a tab of a browser.
 type Tab struct {
-	*Browser
-	id string // the session
+	browser *Browser
+	name    string
 }
 
-type message struct {
-	ID     int             `json:"id"`
-	Tab    string          `json:"sessionId"`
-	Method string          `json:"method"`
-	Params json.RawMessage `json:"params"`
-	Result json.RawMessage `json:"result"`
-	Error  *struct {
-		Message string `json:"message"`
-	} `json:"error"`
+type reply struct {
+	ID    int             `json:"id"`
+	Value json.RawMessage `json:"value"`
+	Error string          `json:"error"`
 }
 
-// Start starts a Chromium that reaches this machine and nothing else. It ends with ctx; Close waits for it.
-func Start(ctx context.Context) (*Browser, error) {
-	dir, err := os.MkdirTemp("", "page")
+// patience bounds all waiting: beside other tests a browser takes long.
+const patience = 90 * time.Second
+
+// drive is the program that playwright-core is asked by.
+//
+//go:embed drive.mjs
+var drive string
+
+// Missing says what is not there that a browser takes, of a working copy at root; "": nothing.
+func Missing(root string) string {
+	for _, program := range []string{"chromium", "node"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return "there is no " + program + ": run scripts/setup page"
+		}
+	}
+	if _, err := os.Stat(library(root)); err != nil {
+		return "there is no playwright-core: run scripts/setup page, which takes npm"
+	}
+	return ""
+}
+
+// library is playwright-core of the npm registry, which scripts/setup puts there.
+func library(root string) string { return filepath.Join(root, "build", "playwright-core", "index.mjs") }
+
+// Start starts a Chromium that reaches the loopback interface and nothing else: of this machine, or of where the command in front of it
+// runs what follows. root is the working copy's. It ends with ctx; Close waits for it.
+func Start(ctx context.Context, root string, in ...string) (*Browser, error) {
+	if missing := Missing(root); missing != "" {
+		return nil, errors.New(missing)
+	}
+	at, err := filepath.Abs(library(root))
 	if err != nil {
 		return nil, err
 	}
-	theirIn, in, err := os.Pipe()
+	chromium, err := exec.LookPath("chromium")
 	if err != nil {
 		return nil, err
 	}
-	out, theirOut, err := os.Pipe()
+	args := append(slices.Clip(in), "node", "--input-type=module", "--eval", drive)
+	b := &Browser{cmd: exec.CommandContext(ctx, args[0], args[1:]...), waiting: map[int]chan reply{}}
+	b.cmd.Env = append(os.Environ(), "PLAYWRIGHT="+at, "CHROMIUM="+chromium, fmt.Sprintf("PATIENCE=%d", patience.Milliseconds()))
+	b.cmd.Stderr = &b.said
+	if b.in, err = b.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := b.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
-	defer theirIn.Close()
-	defer theirOut.Close()
-	b := &Browser{dir: dir, in: in, waiting: map[int]chan message{}, complaints: map[string][]string{}}
-	b.cmd = exec.CommandContext(ctx, "chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-quic", "--hide-scrollbars",
-		"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--user-data-dir="+dir, "--remote-debugging-pipe", "about:blank")
-	b.cmd.ExtraFiles = []*os.File{theirIn, theirOut}
-	b.cmd.Env = append(os.Environ(), "HOME="+dir)
 	if err := b.cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -76,185 +100,139 @@ func Start(ctx context.Context) (*Browser, error) {
 
 // Close ends the browser.
 func (b *Browser) Close() error {
-	err := (&Tab{Browser: b}).Do("Browser.close", nil)
-	b.in.Close()
+	err := b.in.Close()
 	b.read.Wait()
-	err = errors.Join(err, b.cmd.Wait())
-	for range 20 { // its other processes end a moment later, and write till then
-		if os.RemoveAll(b.dir) == nil {
-			return err
-		}
-		time.Sleep(100 * time.Millisecond)
+	if ended := b.cmd.Wait(); ended != nil {
+		err = errors.Join(err, fmt.Errorf("%w: %s", ended, b.said.String()))
 	}
-	return errors.Join(err, os.RemoveAll(b.dir))
+	return err
 }
 
 // Tab opens a tab, which has a sessionStorage of its own.
 func (b *Browser) Tab() (*Tab, error) {
-	t := &Tab{Browser: b}
-	target, err := call[struct {
-		ID string `json:"targetId"`
-	}](t, "Target.createTarget", map[string]any{"url": "about:blank"})
-	if err != nil {
-		return nil, err
-	}
-	attached, err := call[struct {
-		ID string `json:"sessionId"`
-	}](t, "Target.attachToTarget", map[string]any{"targetId": target.ID, "flatten": true})
-	if err != nil {
-		return nil, err
-	}
-	t.id = attached.ID
-	for _, domain := range []string{"Page.enable", "Runtime.enable", "Log.enable"} {
-		if err := t.Do(domain, nil); err != nil {
-			return nil, err
-		}
-	}
-	return t, nil
+	b.mu.Lock()
+	b.last++
+	t := &Tab{b, fmt.Sprint(b.last)}
+	b.mu.Unlock()
+	return t, t.do("tab", nil)
 }
 
-func (b *Browser) listen(out *os.File) {
-	defer out.Close()
-	for r := bufio.NewReader(out); ; {
-		data, err := r.ReadBytes(0)
-		b.mu.Lock()
-		if err != nil {
-			for id, c := range b.waiting {
-				close(c)
-				delete(b.waiting, id)
-			}
-			b.waiting = nil
-			b.mu.Unlock()
-			return
+func (b *Browser) listen(out io.Reader) {
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 64<<20) // pictures
+	for lines.Scan() {
+		var r reply
+		if json.Unmarshal(lines.Bytes(), &r) != nil {
+			continue
 		}
-		var m message
-		if json.Unmarshal(bytes.TrimSuffix(data, []byte{0}), &m) == nil {
-			if c := b.waiting[m.ID]; c != nil {
-				c <- m
-				delete(b.waiting, m.ID)
-			}
-			switch m.Method {
-			case "Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled", "Page.javascriptDialogOpening":
-				b.complaints[m.Tab] = append(b.complaints[m.Tab], m.Method+" "+string(m.Params))
-			}
+		b.mu.Lock()
+		if c := b.waiting[r.ID]; c != nil {
+			c <- r
+			delete(b.waiting, r.ID)
 		}
 		b.mu.Unlock()
 	}
-}
-
-// Complaints are what the tab said on its console, threw or asked since it was asked last.
-func (b *Tab) Complaints() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	list := b.complaints[b.id]
-	delete(b.complaints, b.id)
-	return list
+	for _, c := range b.waiting {
+		close(c)
+	}
+	b.waiting = nil
 }
 
-func call[T any](b *Tab, method string, params any) (value T, err error) {
-	answer := make(chan message, 1)
+// ask has the tab do something, and is what comes of it.
+func ask[T any](t *Tab, verb string, args map[string]any) (value T, err error) {
+	b, answer := t.browser, make(chan reply, 1)
 	b.mu.Lock()
 	if b.waiting == nil {
 		b.mu.Unlock()
 		return value, errors.New("the browser has ended")
 	}
 	b.last++
-	id := b.last
-	b.waiting[id] = answer
-	b.mu.Unlock()
-	question := map[string]any{"id": id, "method": method}
-	if params != nil {
-		question["params"] = params
-	}
-	if b.id != "" {
-		question["sessionId"] = b.id
+	question := map[string]any{"id": b.last, "tab": t.name, "verb": verb}
+	b.waiting[b.last] = answer
+	for name, arg := range args {
+		question[name] = arg
 	}
 	data, err := json.Marshal(question)
-	if err != nil {
-		return value, err
+	if err == nil {
+		_, err = b.in.Write(append(data, '\n'))
 	}
-	if _, err := b.in.Write(append(data, 0)); err != nil {
+	b.mu.Unlock()
+	if err != nil {
 		return value, err
 	}
 	select {
-	case m, ok := <-answer:
-		if !ok {
-			return value, errors.New("the browser has ended")
+	case r, ok := <-answer:
+		switch {
+		case !ok:
+			return value, fmt.Errorf("%s: the browser has ended", verb)
+		case r.Error != "":
+			return value, fmt.Errorf("%s: %s", verb, r.Error)
+		case len(r.Value) == 0:
+			return value, nil
 		}
-		if m.Error != nil {
-			return value, fmt.Errorf("%s: %s", method, m.Error.Message)
-		}
-		return value, json.Unmarshal(m.Result, &value)
-	case <-time.After(patience):
-		return value, fmt.Errorf("%s: no answer from the browser in %v", method, patience)
+		return value, json.Unmarshal(r.Value, &value)
+	case <-time.After(2 * patience): // it has patience of its own
+		return value, fmt.Errorf("%s: no answer from the browser in %v", verb, 2*patience)
 	}
 }
 
-// Do calls a method of the protocol for its effect.
-func (b *Tab) Do(method string, params any) error {
-	_, err := call[json.RawMessage](b, method, params)
+func (t *Tab) do(verb string, args map[string]any) error {
+	_, err := ask[json.RawMessage](t, verb, args)
 	return err
 }
 
-// Eval is what a JavaScript expression comes to, in the page; a promise is waited for.
-func Eval[T any](b *Tab, expression string) (value T, err error) {
-	r, err := call[struct {
-		Result struct {
-			Value json.RawMessage `json:"value"`
-		} `json:"result"`
-		Exception *struct {
-			Text      string `json:"text"`
-			Exception struct {
-				Description string `json:"description"`
-			} `json:"exception"`
-		} `json:"exceptionDetails"`
-	}](b, "Runtime.evaluate", map[string]any{"expression": expression, "awaitPromise": true, "returnByValue": true})
-	if err != nil {
-		return value, err
-	}
-	if r.Exception != nil {
-		return value, fmt.Errorf("%s: %s %s", expression, r.Exception.Text, r.Exception.Exception.Description)
-	}
-	if len(r.Result.Value) == 0 {
-		return value, nil
-	}
-	return value, json.Unmarshal(r.Result.Value, &value)
+// DevTools is what a method of Chromium's own protocol returns.
+func DevTools[T any](t *Tab, method string, params any) (T, error) {
+	return ask[T](t, "devtools", map[string]any{"method": method, "params": params})
 }
 
-// patience bounds all waiting: beside other tests a browser takes long.
-const patience = 90 * time.Second
+// Eval is what a JavaScript expression comes to, in the page; a promise is waited for.
+func Eval[T any](t *Tab, expression string) (T, error) {
+	return ask[T](t, "eval", map[string]any{"expression": expression})
+}
+
+// Complaints are what the tab said on its console, threw or asked since it was asked last.
+func (t *Tab) Complaints() []string {
+	list, err := ask[[]string](t, "complaints", nil)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	return list
+}
 
 // Until waits until an expression is true.
-func (b *Tab) Until(expression string) error {
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		ok, err := Eval[bool](b, "!!("+expression+")")
-		if err == nil && ok {
-			return nil
-		}
-		if time.Now().After(end) {
-			text, _ := Eval[string](b, "document.body?.innerText ?? location.href")
-			return fmt.Errorf("%s is not so in %v (%v); the page says:\n%s\nand the browser %q", expression, patience, err, text, b.Complaints())
-		}
+func (t *Tab) Until(expression string) error {
+	err := t.do("until", map[string]any{"expression": "!!(" + expression + ")"})
+	if err != nil {
+		text, _ := Eval[string](t, "document.body?.innerText ?? location.href")
+		return fmt.Errorf("%s is not so: %w; the page says:\n%s\nand the browser %q", expression, err, text, t.Complaints())
 	}
+	return nil
 }
 
 // Open goes to an address.
-func (b *Tab) Open(url string) error { return b.Do("Page.navigate", map[string]any{"url": url}) }
+func (t *Tab) Open(url string) error { return t.do("open", map[string]any{"url": url}) }
+
+// Reload loads the page anew.
+func (t *Tab) Reload() error { return t.do("reload", nil) }
+
+// Click clicks what a selector of playwright finds, which is one thing, once it can be seen, rests, and nothing covers it.
+func (t *Tab) Click(at string) error { return t.do("click", map[string]any{"at": at}) }
+
+// Type types a text into a field.
+func (t *Tab) Type(at, text string) error {
+	return t.do("type", map[string]any{"at": at, "text": text})
+}
+
+// Press presses a key, as "Enter".
+func (t *Tab) Press(key string) error { return t.do("press", map[string]any{"key": key}) }
 
 // Look sets the size of the window and the colour scheme.
-func (b *Tab) Look(width, height int, scheme string) error {
-	return errors.Join(
-		b.Do("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}),
-		b.Do("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}))
+func (t *Tab) Look(width, height int, scheme string) error {
+	return t.do("look", map[string]any{"width": width, "height": height, "scheme": scheme})
 }
 
 // Picture is what the tab shows, as PNG: all of it, however high.
-func (b *Tab) Picture() ([]byte, error) {
-	p, err := call[struct {
-		Data string `json:"data"`
-	}](b, "Page.captureScreenshot", map[string]any{"captureBeyondViewport": true, "format": "png"})
-	if err != nil {
-		return nil, err
-	}
-	return base64.StdEncoding.DecodeString(p.Data)
-}
+func (t *Tab) Picture() ([]byte, error) { return ask[[]byte](t, "picture", nil) }

@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -64,12 +63,14 @@ func serveAsks(t *testing.T, answers map[string]json.RawMessage, made map[string
 	return fmt.Sprintf("http://%s/#%s", l.Addr(), s.Token())
 }
 
+const root = "../.." // the working copy's
+
 // theBrowser is one for all tests: most of its time is its start.
-var theBrowser = sync.OnceValues(func() (*Browser, error) { return Start(context.Background()) })
+var theBrowser = sync.OnceValues(func() (*Browser, error) { return Start(context.Background(), root) })
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if _, err := exec.LookPath("chromium"); err == nil {
+	if Missing(root) == "" {
 		if b, err := theBrowser(); err == nil {
 			_ = b.Close()
 		}
@@ -80,11 +81,11 @@ func TestMain(m *testing.M) {
 // browser is a tab of its own.
 func browser(t *testing.T) *Tab {
 	t.Helper()
-	if _, err := exec.LookPath("chromium"); err != nil {
+	if missing := Missing(root); missing != "" {
 		if os.Getenv("CI") != "" {
-			t.Fatal("there is no chromium: run scripts/setup page")
+			t.Fatal(missing)
 		}
-		t.Skip("there is no chromium: run scripts/setup page")
+		t.Skip(missing)
 	}
 	b, err := theBrowser()
 	must(t, err)
@@ -238,7 +239,7 @@ func TestTokenOnce(t *testing.T) {
 	if hash != "#/" {
 		t.Errorf("the token is still to be seen: %s", hash)
 	}
-	must(t, b.Do("Page.reload", nil))
+	must(t, b.Reload())
 	must(t, b.Until(`document.querySelector(".trellis")`))
 	other := browser(t)
 	must(t, other.Open(address))
@@ -290,9 +291,7 @@ func TestLive(t *testing.T) {
 	_, err := Eval[any](b, `location.hash = "#/container/`+endpoints[0].Container+`"; null`)
 	must(t, err)
 	must(t, b.Until(`document.querySelector("main input[name=to]")`))
-	_, err = Eval[any](b, `document.querySelector("main input[name=to]").focus(); null`)
-	must(t, err)
-	must(t, b.Do("Input.insertText", map[string]any{"text": "db:54"}))
+	must(t, b.Type("main input[name=to]", "db:54"))
 	late := endpoints[0]
 	late.ID, late.Container, late.Name = strings.Repeat("e", 64), strings.Repeat("c", 64), "late"
 	started <- late
@@ -302,8 +301,8 @@ func TestLive(t *testing.T) {
 	if has != "to=db:54" {
 		t.Errorf("who typed db:54 has %s", has)
 	}
-	must(t, b.Do("Input.insertText", map[string]any{"text": "32"}))
-	must(t, b.Do("Input.dispatchKeyEvent", map[string]any{"type": "keyDown", "key": "Enter", "text": "\r", "windowsVirtualKeyCode": 13}))
+	must(t, b.Type("main input[name=to]", "32"))
+	must(t, b.Press("Enter"))
 	must(t, b.Until(`location.hash.startsWith("#/trace?from=") && location.hash.endsWith("db%3A5432")`))
 	must(t, b.Until(`document.querySelector("main").innerText.includes("Nothing was found in the way")`))
 	for _, c := range b.Complaints() {

@@ -26,7 +26,8 @@ func TestThousandHosts(t *testing.T) {
 		must(t, b.Look(1440, 900, "light"))
 		must(t, b.Open(serve(t, answers)))
 		must(t, b.Until(`document.querySelectorAll(".bunch").length > 100`))
-		must(t, b.Do("Performance.enable", map[string]string{"timeDomain": "threadTicks"}))
+		_, err := DevTools[any](b, "Performance.enable", map[string]string{"timeDomain": "threadTicks"})
+		must(t, err)
 		slow[i] = map[string]float64{}
 		for range 2 { // the less of two: the machine may do something else at the moment
 			for _, hash := range screensOfMany {
@@ -72,7 +73,7 @@ type sent struct{ Bytes, Asked, Elements int }
 // busyFor is how many milliseconds of a processor the tab's main thread has had.
 func busyFor(t *testing.T, b *Tab) float64 {
 	t.Helper()
-	m, err := call[struct {
+	m, err := DevTools[struct {
 		Metrics []struct {
 			Name  string
 			Value float64

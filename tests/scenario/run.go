@@ -15,6 +15,7 @@ import (
 
 	hostlink "github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/tests/lab"
+	webpage "github.com/grapevine-net/grapevine/tests/page"
 )
 
 // Run runs scripts as subtests, each with a lab of its own and as many at the same time as
@@ -80,7 +81,7 @@ func run(t *testing.T, opts lab.Options, some func(change string) bool, files []
 }
 
 // condition is what a script may ask for: [machine], that its hosts have the machine's own
-// programs, and not those of another release; [change:NAME], that it is to make that change.
+// programs, and not those of another release; [browser], that there is one; [change:NAME], that it is to make that change.
 func condition(opts lab.Options, some func(string) bool, name string) (bool, error) {
 	if change, is := strings.CutPrefix(name, "change:"); is {
 		return some == nil || some(change), nil
@@ -90,6 +91,10 @@ func condition(opts lab.Options, some func(string) bool, name string) (bool, err
 	}
 	if name == "netem" { // whether kernels can delay packets: Debian's User-Mode Linux can
 		return opts.Kind == lab.UML || hostlink.CanLag() == nil, nil
+	}
+	if name == "browser" { // whether there is what the page is looked at with: a run of CI is not without
+		root, err := lab.ModuleRoot()
+		return webpage.Missing(root) == "" || os.Getenv("CI") != "", err
 	}
 	if name != "machine" {
 		return false, fmt.Errorf("unknown condition %s", name)
@@ -108,6 +113,8 @@ type state struct {
 	pings       map[string]*lab.Pinging
 	inventories map[string]string
 	isolation   *isolation
+	browser     *webpage.Browser
+	tab         *webpage.Tab
 	setenv      func(key, value string)
 	dir         string // where the files of the script are
 }
@@ -120,10 +127,14 @@ func newState(ctx context.Context, opts lab.Options) *state {
 func (s *state) patience() time.Duration { return s.opts.Patience() }
 
 func (s *state) close() error {
-	if s.lab == nil {
-		return nil
+	var err error
+	if s.browser != nil {
+		err = s.browser.Close()
 	}
-	return s.lab.Close()
+	if s.lab != nil {
+		err = errors.Join(err, s.lab.Close())
+	}
+	return err
 }
 
 // command does one line of a script; its output is what `stdout` matches.
@@ -195,7 +206,7 @@ func (e usageError) Error() string { return string(e) }
 
 func commands() map[string]command {
 	all := map[string]command{}
-	for _, group := range []map[string]command{hostCommands, packetCommands, nameCommands, powerCommands, flowCommands, composeCommands, isolationCommands, firewallCommands, controlCommands, wireguardCommands, prometheusCommands, routerCommands, casesCommands, sshCommands} {
+	for _, group := range []map[string]command{hostCommands, packetCommands, nameCommands, powerCommands, flowCommands, composeCommands, isolationCommands, firewallCommands, controlCommands, wireguardCommands, prometheusCommands, routerCommands, casesCommands, sshCommands, pageCommands} {
 		maps.Copy(all, group)
 	}
 	for n := 1; n <= 9; n++ {

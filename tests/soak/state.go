@@ -115,8 +115,8 @@ func (a *account) readBuckets(path string) error {
 	err = db.View(func(tx *bbolt.Tx) error {
 		return tx.ForEach(func(name []byte, b *bbolt.Bucket) error {
 			return b.ForEach(func(key, _ []byte) error {
-				kind, _, parted := strings.Cut(string(key), " ") // of what ipam keeps
-				if !parted {
+				kind, _, parted := strings.Cut(string(key), " ")
+				if !parted || string(name) != "ipam" { // others' keys begin with no kind
 					kind = ""
 				}
 				a.entries[strings.TrimSpace(string(name)+" "+kind)]++

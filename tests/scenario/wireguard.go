@@ -17,6 +17,7 @@ var wireguardCommands = map[string]command{
 	"overhear":  overhear,
 	"overheard": overheard,
 	"inside":    inside,
+	"removed":   removed,
 }
 
 func (s *state) hostsOf(names []string) (all []*lab.Host, err error) {

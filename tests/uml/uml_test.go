@@ -60,6 +60,7 @@ func TestEncryption(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenarios: %v", err)
 	}
+	files = append(files, "../scenarios/encrypted-removed.txtar")
 	scenario.Run(t, lab.Options{Kind: lab.UML, Modules: *modules, AgentEnv: strings.Fields(*env)}, files...)
 }
 

@@ -57,6 +57,8 @@ type LAN interface {
 	Remove(netip.Addr) error
 	Probe(ctx context.Context, nic string, a netip.Addr) (net.HardwareAddr, error)
 	Announce(nic string, a netip.Addr) error
+	// Guard hears who else says there that it has the address, until end is called or it ends by itself.
+	Guard(nic string, a netip.Addr, claimed func(net.HardwareAddr)) (end func(), over <-chan struct{}, err error)
 	Linked(nic string) bool
 }
 
@@ -73,6 +75,9 @@ func (hostLAN) Add(nic string, a netip.Addr) error      { return lan.Add(nic, a)
 func (hostLAN) Remove(a netip.Addr) error               { return lan.Remove(a) }
 func (hostLAN) Announce(nic string, a netip.Addr) error { return lan.Announce(nic, a) }
 func (hostLAN) Linked(nic string) bool                  { return lan.Linked(nic) }
+func (hostLAN) Guard(nic string, a netip.Addr, claimed func(net.HardwareAddr)) (end func(), over <-chan struct{}, err error) {
+	return lan.Guard(nic, a, claimed)
+}
 func (hostLAN) Probe(ctx context.Context, nic string, a netip.Addr) (net.HardwareAddr, error) {
 	return lan.Probe(ctx, nic, a)
 }
@@ -87,6 +92,7 @@ type Keeper struct {
 	serves map[string][]netip.Addr     // egresses by name: the addresses that were taken, and NAT, are in place
 	leads  map[netip.Prefix]netip.Addr // the sources that NAT has, as far as it is known
 	notes  map[string]Note
+	claims atomic.Uint64 // how often another one was heard that says it has what this host holds
 
 	// Of Run's goroutine, and of one for each egress while it takes.
 	held  map[string]*held
@@ -107,6 +113,7 @@ type seen struct {
 	heard  []hearing        // of these
 	nics   []string         // for addresses that this host may hold
 	links  []bool           // whether these have a link
+	claims uint64           // that were heard before it
 	due    time.Time        // of the next round, if nothing changes before
 	busy   bool             // there is something to look after
 }
@@ -115,6 +122,7 @@ type hearing struct{ heard, known bool }
 
 // held is what is remembered of an egress from one round to the next.
 type held struct {
+	defender
 	since    time.Time // this host is to take it, if its turn comes; zero: it is not
 	again    time.Time // before that nothing is tried
 	announce time.Time // when the LAN is told next
@@ -223,6 +231,7 @@ func (k *Keeper) cases(snap *cluster.Snapshot) []egress.Case {
 
 // Run holds and lets go until ctx is done, and leaves what it holds.
 func (k *Keeper) Run(ctx context.Context) error {
+	defer k.forget(nil)
 	for {
 		changed := k.cfg.Replica.Watch()
 		busy := k.step(ctx, k.cfg.Replica.Snapshot(), time.Now())
@@ -260,8 +269,9 @@ func (k *Keeper) step(ctx context.Context, snap *cluster.Snapshot, now time.Time
 	for _, nic := range k.seen.nics {
 		links = append(links, k.cfg.LAN.Linked(nic))
 	}
-	if snap != k.seen.snap || !slices.Equal(alive, k.seen.alive) || !slices.Equal(heard, k.seen.heard) || !slices.Equal(links, k.seen.links) || k.seen.busy && !now.Before(k.seen.due) {
-		k.seen = seen{snap: snap, alive: alive}
+	claims := k.claims.Load()
+	if snap != k.seen.snap || claims != k.seen.claims || !slices.Equal(alive, k.seen.alive) || !slices.Equal(heard, k.seen.heard) || !slices.Equal(links, k.seen.links) || k.seen.busy && !now.Before(k.seen.due) {
+		k.seen = seen{snap: snap, alive: alive, claims: claims}
 		next, voters, busy := k.round(ctx, snap, now)
 		k.seen.due, k.seen.busy = now.Add(next), busy
 		for _, g := range voters {
@@ -401,8 +411,9 @@ func (k *Keeper) tellUnfit(snap *cluster.Snapshot, list []cluster.UnfitCase, now
 func (k *Keeper) forget(names map[string]bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for name := range k.held {
+	for name, h := range k.held {
 		if !names[name] {
+			k.guard(name, &h.defender, nil)
 			delete(k.held, name)
 			delete(k.serves, name)
 			delete(k.notes, name)
@@ -425,6 +436,12 @@ func (k *Keeper) one(ctx context.Context, c egress.Case, h *held, p spots, now t
 			return k.later(c, retry)
 		}
 	}
+	holds := verdict == egress.Hold && p.here() && k.took(c.Egress) && p.fit() && !h.away
+	if holds {
+		k.guard(c.Egress.Name, &h.defender, p)
+	} else {
+		k.guard(c.Egress.Name, &h.defender, nil)
+	}
 	switch {
 	case verdict == egress.Leave:
 		var err error
@@ -434,7 +451,7 @@ func (k *Keeper) one(ctx context.Context, c egress.Case, h *held, p spots, now t
 		}
 		k.serve(c, false)
 		k.note(c, Note{Twice: p.theirs() && c.Holder != "" && c.Holder != k.cfg.Self, Err: err})
-	case verdict == egress.Hold && p.here() && k.took(c.Egress) && p.fit() && !h.away:
+	case holds:
 		next = k.tell(ctx, c, h, p, now)
 		n := Note{Err: h.failed}
 		if who := h.rival.Load(); who != nil {
@@ -600,8 +617,9 @@ func (k *Keeper) tell(ctx context.Context, c egress.Case, h *held, p spots, now 
 	if !slices.Equal(alive, h.alive) {
 		h.announce, h.pause, h.alive = time.Time{}, 0, alive
 	}
-	if now.Before(h.announce) {
-		return min(idle, h.announce.Sub(now))
+	defends, answer := k.defend(c, &h.defender, now)
+	if now.Before(h.announce) && !defends {
+		return min(idle, answer, h.announce.Sub(now))
 	}
 	limit := reannounce
 	if h.back { // what lies between may have let nothing through when it asked last
@@ -615,7 +633,7 @@ func (k *Keeper) tell(ctx context.Context, c egress.Case, h *held, p spots, now 
 		h.announce = now.Add(retry)
 		return retry
 	}
-	if h.pause >= settled && h.asking.CompareAndSwap(false, true) {
+	if h.told(now); h.pause >= settled && h.asking.CompareAndSwap(false, true) {
 		go k.ask(ctx, c, h, p)
 	}
 	h.pause = min(max(tick, 2*h.pause), limit)

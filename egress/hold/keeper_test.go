@@ -45,13 +45,26 @@ type world struct {
 	who     net.HardwareAddr // that answers for the address
 	mu      sync.Mutex       // of what is above and of did: egresses are seen to beside each other, and it is also asked beside the rounds
 	did     []string
-	looks   int    // at the LAN
-	leaves  string // the address that NAT gives
-	fails   error  // of NAT
-	asked   bool   // just now, so that it is not known who is heard
-	mute    error  // of telling the LAN
+	looks   int                    // at the LAN
+	leaves  string                 // the address that NAT gives
+	fails   error                  // of NAT
+	asked   bool                   // just now, so that it is not known who is heard
+	mute    error                  // of telling the LAN
+	claim   func(net.HardwareAddr) // has the keeper hear that another machine has the address; nil: it does not listen
 }
 
+func (w *world) Guard(_ string, _ netip.Addr, claimed func(net.HardwareAddr)) (end func(), over <-chan struct{}, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ch := make(chan struct{})
+	w.claim = claimed
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.claim = nil
+		close(ch)
+	}, ch, nil
+}
 func (w *world) Look() (View, error)               { w.looks++; return w, nil }
 func (w *world) Announce(string, netip.Addr) error { w.does("announce"); return w.mute }
 func (w *world) Linked(string) bool                { return !w.place.Cut }

@@ -21,6 +21,7 @@ var mail6 = netip.MustParseAddr("2001:db8::25")
 
 // table is a LAN with some addresses, of which some are others'.
 type table struct {
+	calm
 	mu     sync.Mutex
 	here   map[netip.Addr]bool
 	theirs map[netip.Addr]net.HardwareAddr
@@ -69,6 +70,7 @@ func (l *table) Probe(_ context.Context, _ string, a netip.Addr) (net.HardwareAd
 
 // routers is a host whose addresses outside lo are on one interface, and that has an address of ours at lo, or is on no LAN of it.
 type routers struct {
+	calm
 	table
 	held bool
 	cut  bool

@@ -41,14 +41,40 @@ type villager struct {
 	side  bool // of a partition
 	met   []time.Time
 	until time.Time // its agent stands still
+	claim func(net.HardwareAddr)
+	words int // to the LAN
 }
 
 func (h *villager) id() cluster.NodeID { return cluster.NodeID(fmt.Sprintf("%016x", h.n+1)) }
 func (h *villager) mac() net.HardwareAddr {
 	return net.HardwareAddr{2, 0, 0, 0, 1, byte(h.n + 1)}
 }
-func (h *villager) Look() (View, error)               { return h, nil }
-func (h *villager) Announce(string, netip.Addr) error { return nil }
+func (h *villager) Look() (View, error) { return h, nil }
+
+// Announce has those on its LAN hear it that hold the address as well.
+func (h *villager) Announce(string, netip.Addr) error {
+	h.v.mu.Lock()
+	defer h.v.mu.Unlock()
+	h.words++
+	for _, o := range h.v.hosts {
+		if o != h && o.claim != nil && o.lan && h.lan && o.side == h.side {
+			o.claim(h.mac())
+		}
+	}
+	return nil
+}
+func (h *villager) Guard(_ string, _ netip.Addr, claimed func(net.HardwareAddr)) (end func(), over <-chan struct{}, err error) {
+	h.v.mu.Lock()
+	defer h.v.mu.Unlock()
+	ch := make(chan struct{})
+	h.claim = claimed
+	return func() {
+		h.v.mu.Lock()
+		defer h.v.mu.Unlock()
+		h.claim = nil
+		close(ch)
+	}, ch, nil
+}
 func (h *villager) Linked(string) bool {
 	h.v.mu.Lock()
 	defer h.v.mu.Unlock()

@@ -15,8 +15,17 @@ import (
 	"github.com/grapevine-net/grapevine/replica/replicatest"
 )
 
+// calm is a LAN on which nobody says anything.
+type calm struct{}
+
+func (calm) Guard(string, netip.Addr, func(net.HardwareAddr)) (end func(), over <-chan struct{}, err error) {
+	ch := make(chan struct{})
+	return func() { close(ch) }, ch, nil
+}
+
 // wide is a host's interface on a LAN on which any number of addresses is held.
 type wide struct {
+	calm
 	mu   sync.Mutex
 	cut  bool
 	ours map[netip.Addr]bool

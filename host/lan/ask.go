@@ -67,6 +67,14 @@ type socket struct {
 }
 
 func open(nic string, v6 bool) (*socket, error) {
+	var filter []unix.SockFilter
+	if v6 {
+		filter = advertisements
+	}
+	return openFiltered(nic, v6, filter)
+}
+
+func openFiltered(nic string, v6 bool, filter []unix.SockFilter) (*socket, error) {
 	i, err := net.InterfaceByName(nic)
 	if err != nil {
 		return nil, err
@@ -81,7 +89,9 @@ func open(nic string, v6 bool) (*socket, error) {
 	protocol := uint16(unix.ETH_P_ARP)
 	if v6 {
 		protocol = unix.ETH_P_IPV6
-		err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(advertisements)), Filter: &advertisements[0]})
+	}
+	if len(filter) > 0 {
+		err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
 	}
 	if err == nil {
 		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: inNetworkOrder(protocol), Ifindex: i.Index})

@@ -13,6 +13,7 @@ import (
 	"github.com/grapevine-net/grapevine/driver/limit"
 	"github.com/grapevine-net/grapevine/driver/ports"
 	"github.com/grapevine-net/grapevine/gossip"
+	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/membership"
 	"github.com/grapevine-net/grapevine/overlay/plane"
 	"github.com/grapevine-net/grapevine/overlay/secure"
@@ -22,7 +23,7 @@ import (
 func (a *Agent) handlers() api.Handlers {
 	services, policies, clients, networks, egresses := a.naming.desk(a.alloc), policing{a}.desk(), a.clients.desk(), realms(a), leaving{a}.desk()
 	counted, pings := policing{a}.counted(), ping.Desk{Nodes: a.nodes, Prober: a.prober, InnerMTU: a.plane.InnerMTU, Encap: a.cfg.Encapsulation(), Lost: a.hellos.Inside.Lost}
-	limits := limit.Desk{Self: a.self(), Snapshot: a.replica.Snapshot, Set: limitsOf(a.driver)}
+	limits := limit.Desk{Self: a.self(), Name: a.cfg.Name, Replica: a.replica, Set: limitsOf(a.driver), CanLag: link.CanLag}
 	names := realm.NewNames(a.replica)
 	return api.Handlers{
 		Status: a.status,
@@ -78,7 +79,7 @@ func (a *Agent) handlers() api.Handlers {
 		Mirrors:      a.mirrors.List,
 		StartMirror:  a.mirrors.Start,
 		StopMirror:   a.mirrors.Stop,
-		Limit:        limits.Limit,
+		Limit:        realm.WhenNamed(names, limits.Limit),
 		Traffic:      a.traffic.Traffic,
 		Metrics:      a.exporter.Handler(),
 	}

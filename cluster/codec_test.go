@@ -28,7 +28,7 @@ func drawBody(t *rapid.T) Body {
 	texts := rapid.MapOfN(text, rapid.String(), 0, 3)
 	host := id(rapid.IntRange(0, 9).Draw(t, "host"))
 	name := text.Draw(t, "name")
-	switch rapid.SampledFrom([]Kind{KindNode, KindNetwork, KindSubnet, KindEndpoint, KindUse, KindClaim, KindPolicy, KindService, KindAddresses, KindRealm, KindEgress, KindEgressHolder, KindListen, KindTrial, KindLabelEgress, KindBare, KindSignedPolicy, KindThrough, KindUnfit}).Draw(t, "kind") {
+	switch rapid.SampledFrom([]Kind{KindNode, KindNetwork, KindSubnet, KindEndpoint, KindUse, KindClaim, KindPolicy, KindService, KindAddresses, KindRealm, KindEgress, KindEgressHolder, KindListen, KindTrial, KindLabelEgress, KindBare, KindSignedPolicy, KindThrough, KindUnfit, KindNetworkLimits}).Draw(t, "kind") {
 	case KindNode:
 		gossip := netip.AddrPortFrom(addr("gossip"), rapid.Uint16().Draw(t, "port"))
 		return Node{ID: host, Name: name, VTEP: addr("vtep"), Gossip: gossip, VXLANPort: 4789, MTU: 1500, Agent: "v1", Datapath: "kernel"}
@@ -74,6 +74,8 @@ func drawBody(t *rapid.T) Body {
 		return LabelEgress{Name: strings.ReplaceAll(name, "/", "-"), Networks: []string{name}, Addrs: []netip.Addr{addr("egress")}, Author: "host1", Labels: []string{"role=" + name}}
 	case KindUnfit:
 		return Unfit{Host: host, Egresses: []UnfitCase{{name, "eth1"}, {Egress: name}}}
+	case KindNetworkLimits:
+		return NetworkLimits{Network: name, VNID: rapid.Uint32Range(0, maxVNID).Draw(t, "vnid"), Made: "x", Options: map[string]string{OptEgress: "20mbit", OptLoss: NoLimit}, Author: "host1"}
 	case KindThrough:
 		return Through{Host: host, Takes: []uint64{rapid.Uint64().Draw(t, "takes")}}
 	case KindBare:

@@ -33,6 +33,8 @@ const (
 	KindSignedPolicy Kind = 18
 	KindThrough      Kind = 19 // one per host, written by that host
 	KindUnfit        Kind = 20 // one per host, written by that host
+	// KindNetworkLimits is one per network name, many writers.
+	KindNetworkLimits Kind = 21
 )
 
 // kinds say of each kind what the records of that kind have in common. A new kind is a row here, its number above, and
@@ -79,6 +81,8 @@ var kinds = [...]struct {
 	KindSignedPolicy: {name: "signed policy", decode: decodeSigned, urgent: true, lost: lostSigned, order: signedOrder, unread: true},
 	KindThrough:      {name: "through", decode: decodeAs[Through], perHost: true},
 	KindUnfit:        {name: "unfit", decode: decodeAs[Unfit], perHost: true},
+
+	KindNetworkLimits: {name: "network limits", decode: decodeAs[NetworkLimits], urgent: true},
 }
 
 // known reports whether this agent knows what records of a kind say.
@@ -112,7 +116,7 @@ func (k Kind) String() string {
 }
 
 // Key identifies a record. ID is the node ID, network name, prefix, endpoint
-// ID, "network/host", block, "scope/network/name", "network/name", a node ID, a network name, a name, "endpoint/host", "scope/network/name", a name, a node ID, "scope/network/name/key", a node ID or a node ID, by kind.
+// ID, "network/host", block, "scope/network/name", "network/name", a node ID, a network name, a name, "endpoint/host", "scope/network/name", a name, a node ID, "scope/network/name/key", a node ID, a node ID or a network name, by kind.
 type Key struct {
 	Kind Kind
 	ID   string
@@ -122,7 +126,7 @@ type Key struct {
 func (k Key) String() string { return fmt.Sprintf("%s %.80q", k.Kind, k.ID) }
 
 // Body is the content of a live record: Node, Network, Subnet, Endpoint, Use,
-// Claim, Policy, Service, Addresses, Realm, Egress, EgressHolder, Listen, Trial, LabelEgress, Bare, SignedPolicy, Through or Unfit, by value. The numbers in the field tags are wire format: append only.
+// Claim, Policy, Service, Addresses, Realm, Egress, EgressHolder, Listen, Trial, LabelEgress, Bare, SignedPolicy, Through, Unfit or NetworkLimits, by value. The numbers in the field tags are wire format: append only.
 type Body interface {
 	Key() Key
 	// validate returns nil if it keeps to the limits of this package and makes sense by itself.

@@ -177,13 +177,22 @@ func (l Limits) Lags() bool { return l.Delay != 0 || l.Jitter != 0 || l.Loss != 
 
 // Limits are an endpoint's: its own, or else its network's.
 func (s *Snapshot) Limits(e Endpoint) Limits {
-	var all Limits
 	n, _ := Get[Network](s, e.Network)
+	return e.Limits.Or(LimitsOf(s, n))
+}
+
+// LimitsOf are those of each container of a network: what was said of it while it was there, or else what it was made with.
+func LimitsOf(s *Snapshot, n Network) (all Limits) {
+	said, _ := Get[NetworkLimits](s, n.Name)
 	for _, option := range LimitOptions() {
+		text, given := said.Options[option]
+		if !given || !said.Applies(n) {
+			text, given = n.Options[option]
+		}
 		var one Limits
-		if text, given := n.Options[option]; given && one.Set(option, text) == nil {
+		if given && one.Set(option, text) == nil { // NoLimit is none
 			all = all.Or(one)
 		}
 	}
-	return e.Limits.Or(all)
+	return all
 }

@@ -122,7 +122,7 @@ func use(tx *replica.Tx, self cluster.NodeID, network string) {
 	}
 }
 
-// retire deletes a network, its subnets, its services, which have addresses of these, and what it is one with.
+// retire deletes a network, its subnets, its services, which have addresses of these, and what was said of it.
 func retire(tx *replica.Tx, network string) {
 	for s := range cluster.All[cluster.Service](tx.Snapshot()) {
 		if s.Network == network {
@@ -135,6 +135,7 @@ func retire(tx *replica.Tx, network string) {
 		}
 	}
 	tx.Delete(cluster.Realm{Network: network}.Key())
+	tx.Delete(cluster.NetworkLimits{Network: network}.Key())
 	tx.Delete(cluster.Network{Name: network}.Key())
 }
 

@@ -118,6 +118,9 @@ func (p Ports) equal(o Ports) bool {
 
 // concerns reports whether a record has a say in the flows of a host beside the topology: an endpoint's on this host, or a hearer's.
 func (m *plans) concerns(snap *cluster.Snapshot, k cluster.Key, self cluster.NodeID) bool {
+	if k.Kind == cluster.KindNetworkLimits { // by which the fast path leaves its containers to the switch, or does not
+		return true
+	}
 	if k.Kind == cluster.KindEndpoint {
 		if e, there := cluster.Get[cluster.Endpoint](snap, k.ID); there && e.Host == self {
 			return true

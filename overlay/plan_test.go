@@ -505,3 +505,27 @@ func TestPlanOfSomeNetworks(t *testing.T) {
 		t.Errorf("not told of red: %d ways there, %d answers", to, from)
 	}
 }
+
+// TestQueued: what is said of a network's limits has the fast path leave its containers to the switch, and carry them again.
+func TestQueued(t *testing.T) {
+	w := newWorld(t)
+	w.hosts()
+	w.put(network("blue", 5), subnet("10.128.0.0/22", "blue", "10.128.0.1"))
+	app := endpoint(me, 'a', "blue", "10.128.0.7")
+	w.put(app)
+	m := &plans{}
+	plain := func(what string, want bool) {
+		t.Helper()
+		in, _ := m.plan(w.Snapshot(), me, pipeline.HeaderBits, Ports{Tunnel: 1, Gateway: 2, Endpoints: map[string]uint32{app.ID: 11}})
+		if len(in.Ports) != 1 || in.Ports[0].Plain != want {
+			t.Errorf("%s: %+v", what, in.Ports)
+		}
+	}
+	plain("no limit", true)
+	n, _ := cluster.Get[cluster.Network](w.Snapshot(), "blue")
+	said := cluster.NetworkLimits{Network: "blue", VNID: n.VNID, Made: n.Made, Options: map[string]string{cluster.OptIngress: "20mbit"}}
+	w.put(said)
+	plain("a limit", false)
+	w.end(me, said.Key())
+	plain("none again", true)
+}

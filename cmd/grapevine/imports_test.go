@@ -43,7 +43,7 @@ var mayImport = map[string]string{
 	"dns/names":              "cluster",
 	"driver":                 "cluster driver/ports encap host/docker host/link host/plugin host/store ipam policy/plain pulse replica service/expose",
 	"driver/exposed":         "api cluster config driver/ports host/docker host/store service service/expose service/expose/hold",
-	"driver/limit":           "api api/view cluster",
+	"driver/limit":           "api api/view cluster replica",
 	"driver/ports":           "",
 	"driver/problems":        "api cluster driver encap host/docker",
 	"driver/standin":         "driver host/plugin host/socket ipam",

@@ -11,17 +11,18 @@ import (
 func newNetwork() *cobra.Command {
 	c := verb(&cobra.Command{
 		Use:   "network",
-		Short: "Make networks one, or part them again",
+		Short: "Make networks one, or part them again, or limit them",
 		Long: `Containers of different networks do not reach each other. Here any host can say of networks that are there that
 they do: that some are one (join), that one reaches all others (global), or that one is by itself again (isolate). No
 container is touched, and what may pass before and after loses no packet. What may not pass any more ends at once, on
-every host, open connections too. Without a command it lists the networks. docs/use/join.md has more.`,
+every host, open connections too. What each container of a network may send and get can be changed, too (limit).
+Without a command it lists the networks. docs/use/join.md and docs/use/limits.md have more.`,
 		Example: `  grapevine network join blue red
   grapevine network isolate red
   grapevine network global red
   grapevine network`,
 	}, patience, list((*api.Client).Networks), showNetworks)
-	c.AddCommand(newNetworkJoin(), newNetworkIsolate(), newNetworkGlobal())
+	c.AddCommand(newNetworkJoin(), newNetworkIsolate(), newNetworkGlobal(), newNetworkLimit())
 	return c
 }
 

@@ -14,18 +14,31 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/api/view"
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/replica"
 )
 
 // Desk is where people change what this host's containers may send and get.
 type Desk struct {
-	Self     cluster.NodeID
-	Snapshot func() *cluster.Snapshot
+	Self    cluster.NodeID
+	Name    string // of this host
+	Replica Replica
 	// Set changes the limits of an endpoint of this host; nil: it has no containers.
 	Set func(endpoint string, change func(*cluster.Limits)) error
+	// CanLag returns an error if this host's kernel cannot delay or lose packets.
+	CanLag func() error
+}
+
+// Replica is the agent's copy of the cluster's state; *replica.Replica is one.
+type Replica interface {
+	Snapshot() *cluster.Snapshot
+	Update(func(*replica.Tx) error) (rev uint64, err error)
 }
 
 // Limit is the verb of that name.
 func (d Desk) Limit(_ context.Context, r api.LimitRequest) (api.Done, error) {
+	if r.Container == "" && r.Network != "" {
+		return d.network(r)
+	}
 	refuse := func(err error) (api.Done, error) {
 		return api.Done{}, api.Errorf(http.StatusBadRequest, "limit %.80s: %v", r.Container, err)
 	}
@@ -33,7 +46,7 @@ func (d Desk) Limit(_ context.Context, r api.LimitRequest) (api.Done, error) {
 	if err != nil {
 		return refuse(err)
 	}
-	snap := d.Snapshot()
+	snap := d.Replica.Snapshot()
 	list, err := d.endpoints(snap, r)
 	if err != nil {
 		return refuse(err)
@@ -43,7 +56,7 @@ func (d Desk) Limit(_ context.Context, r api.LimitRequest) (api.Done, error) {
 	}
 	var lines []string
 	for _, e := range list {
-		snap := d.Snapshot()
+		snap := d.Replica.Snapshot()
 		now, _ := cluster.Get[cluster.Endpoint](snap, e.ID)
 		lines = append(lines, fmt.Sprintf("%s on network %s %s", e.Name, e.Network, limitWords(snap.Limits(now))))
 	}
@@ -97,22 +110,28 @@ func limitWords(l cluster.Limits) string {
 	return text
 }
 
-// changed is what a request does to a container's own limits.
-func changed(r api.LimitRequest) (func(*cluster.Limits), error) {
+// options are what a request says, by the options of a network that say so.
+func options(r api.LimitRequest) map[string]string {
 	asked := map[string]string{cluster.OptEgress: r.Egress, cluster.OptIngress: r.Ingress, cluster.OptDelay: r.Delay, cluster.OptJitter: r.Jitter, cluster.OptLoss: r.Loss}
 	maps.DeleteFunc(asked, func(_, text string) bool { return text == "" })
+	return asked
+}
+
+// changed is what a request does to a container's own limits.
+func changed(r api.LimitRequest) (func(*cluster.Limits), error) {
+	asked := options(r)
 	if len(asked) == 0 {
 		return nil, errors.New("to what? add --egress 10mbit, --ingress 10mbit, --delay 50ms, --jitter 5ms, --loss 1%, or none in place of a value")
 	}
 	var errs []error
 	for _, option := range cluster.LimitOptions() {
-		if text := asked[option]; text != "" && text != "none" {
+		if text := asked[option]; text != "" && text != cluster.NoLimit {
 			errs = append(errs, new(cluster.Limits).Set(option, text))
 		}
 	}
 	return func(l *cluster.Limits) {
 		for option, text := range asked {
-			if text == "none" {
+			if text == cluster.NoLimit {
 				l.Clear(option)
 			} else {
 				_ = l.Set(option, text) // it was read above

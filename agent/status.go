@@ -30,18 +30,14 @@ func (a *Agent) status(ctx context.Context) (api.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusPatience)
 	defer cancel()
 	snap := a.replica.Snapshot()
-	nodes := a.member.Nodes(snap)
+	nodes := a.hellos.Paths(a.member.Nodes(snap))
 	s := api.Status{
 		Version: a.version, Node: string(a.self()), Name: a.cfg.Name, Cluster: a.gossip.ClusterID(), VTEP: a.underlay.Addr, Since: time.Now().Add(-time.Since(a.started)),
 		Driver: a.installed.DriverName(ctx), OVS: a.plane.Kind(), Datapath: string(a.plane.Datapath()), FastPath: a.plane.FastPath(), Encryption: a.plane.Encryption(), MTU: a.underlay.MTU, VXLANPort: a.cfg.VXLANPort, Encap: a.cfg.Encapsulation().Mark(),
-		Hosts: api.Count{All: len(nodes)}, Refused: a.refused(),
-		Aside: membership.SetAside(a.cfg.State), Names: a.naming.stats(), Leases: a.alloc.Held(), Process: process(),
+		Refused: a.refused(),
+		Aside:   membership.SetAside(a.cfg.State), Names: a.naming.stats(), Leases: a.alloc.Held(), Process: process(),
 	}
-	for _, n := range nodes {
-		if n.Alive {
-			s.Hosts.Part++
-		}
-	}
+	s.Hosts, s.Tried = view.Alive(nodes)
 	s.Kernel = a.plane.KernelCounters()
 	s.Networks = len(view.Networks(snap))
 	s.Shared = view.Shared(snap)

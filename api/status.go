@@ -20,7 +20,8 @@ type Status struct {
 	// Notes are what containers of this host have done to themselves, which is no fault of the host's.
 	Notes []string `json:"notes,omitempty"`
 
-	Hosts     Count `json:"hosts"` // alive of known ones, this one included
+	Hosts     Count `json:"hosts"`          // alive of known ones, this one included
+	Tried     Count `json:"tried,omitzero"` // to and from how many of the other hosts that are alive packets were just tried, and pass
 	Networks  int   `json:"networks"`
 	Endpoints Count `json:"endpoints"` // here of all
 	// Driver is what Docker on this host knows the drivers by: "grapevine:latest", "grapevine".

@@ -33,6 +33,25 @@ func Nodes(s *cluster.Snapshot, self cluster.NodeID, answers func(cluster.NodeID
 	return nodes
 }
 
+// Alive counts the hosts that are alive, this one included, and of the others those to and from which packets were just tried, and pass.
+func Alive(nodes []api.Node) (alive, tried api.Count) {
+	alive.All = len(nodes)
+	for _, n := range nodes {
+		if !n.Alive {
+			continue
+		}
+		alive.Part++
+		if n.Self {
+			continue
+		}
+		tried.All++
+		if n.Path == "ok" {
+			tried.Part++
+		}
+	}
+	return alive, tried
+}
+
 // Networks lists the networks by name.
 func Networks(s *cluster.Snapshot) []api.Network {
 	subnets := map[string][]api.Subnet{}

@@ -172,3 +172,10 @@ var values = cmp.Options{
 	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
 	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
 }
+
+func TestAlive(t *testing.T) {
+	alive, tried := Alive([]api.Node{{Self: true, Alive: true}, {Alive: true, Path: "ok"}, {Alive: true}, {Alive: true, Path: "nothing arrives"}, {Path: "ok"}})
+	if alive != (api.Count{Part: 4, All: 5}) || tried != (api.Count{Part: 1, All: 3}) {
+		t.Errorf("%+v alive, %+v tried", alive, tried)
+	}
+}

@@ -117,10 +117,18 @@ func showProblems(w io.Writer, problems []api.Problem, on screen, below int) {
 	}
 }
 
+// tried says of how many other hosts it is known that packets pass, both ways.
+func tried(c api.Count) string {
+	if c.All == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", packets to and from %d of %d just tried", c.Part, c.All)
+}
+
 func showFacts(w io.Writer, s api.Status) error {
 	return table(w, "host\t"+s.Name+" ("+s.Node+")", func(row func(string, ...any)) {
 		row("cluster\t%s", dash(s.Cluster))
-		row("hosts\t%d of %d alive", s.Hosts.Part, s.Hosts.All)
+		row("hosts\t%d of %d alive%s", s.Hosts.Part, s.Hosts.All, tried(s.Tried))
 		row("networks\t%d", s.Networks)
 		row("endpoints\t%d here, %d in the cluster", s.Endpoints.Part, s.Endpoints.All)
 		if s.Driver != "" {

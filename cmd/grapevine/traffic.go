@@ -28,7 +28,7 @@ type wanted struct {
 }
 
 func newTraffic() *cobra.Command {
-	var all, follow bool
+	var all, follow, top bool
 	var w wanted
 	most := 0
 	c := verb(&cobra.Command{
@@ -39,13 +39,14 @@ went each way and how it stands. A NAME is a container or an address: its connec
 
 What containers send is counted in the kernel, each packet once, with the fast path and without. Counting begins with the first
 question and ends an hour after the last (GRAPEVINE_TRAFFIC=on: it always runs). BACK is known of ends on this host and outside the
-cluster, and with --all of all. The last line says since when, and how many packets were not counted: there is room for 16384
+cluster, and with --all of all. With --top it is what passes now: packets and bytes a second, seen for two, the most first. The last line says since when, and how many packets were not counted: there is room for 16384
 directions of connections at once.
 
 STATE: opening, open, closed, reset; refused: nobody listens there; unanswered: nothing came back for 3 s, as when a firewall
 drops it. Of what has no connections, such as UDP: sent, answered, unanswered.`,
 		Example: `  grapevine traffic
   grapevine traffic web db --all
+  grapevine traffic --top --all                 # what fills the line? (with -w: again and again)
   grapevine traffic --unanswered                # a firewall, there or on the way?
   grapevine traffic --all -o json | jq '[.connections[].bytes] | add'
   timeout --preserve-status 3 grapevine traffic -f     # as it happens; else Ctrl-C ends it`,
@@ -59,12 +60,15 @@ drops it. Of what has no connections, such as UDP: sent, answered, unanswered.`,
 	}, patience, func(ctx context.Context, c *api.Client, args []string) (api.Traffic, error) {
 		w.ends = args
 		t, err := c.Traffic(ctx, w.question(all))
+		if err == nil && top {
+			t, err = passingNow(ctx, c, w.question(all), t)
+		}
 		if err == nil {
 			err = w.known(ctx, c, t.Connections)
 		}
 		t.Connections = w.of(t.Connections)
 		return t, err
-	}, func(out io.Writer, t api.Traffic) error { return showTraffic(out, t, most) })
+	}, func(out io.Writer, t api.Traffic) error { return showTraffic(out, t, most, top) })
 	once := c.RunE
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if !follow {
@@ -79,6 +83,8 @@ drops it. Of what has no connections, such as UDP: sent, answered, unanswered.`,
 	}
 	c.Flags().BoolVarP(&all, "all", "a", false, "on all hosts")
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "say it as it happens, a line for each change")
+	c.Flags().BoolVar(&top, "top", false, "what passes now, a second, the most first")
+	c.MarkFlagsMutuallyExclusive("top", "follow")
 	c.Flags().StringVar(&w.network, "network", "", "of containers on this network alone")
 	c.Flags().Uint16Var(&w.port, "port", 0, "to this port alone")
 	c.Flags().BoolVar(&w.unanswered, "unanswered", false, "what nobody answered, or refused, alone")
@@ -200,13 +206,17 @@ func connectionCells(c api.Connection) []any {
 	return []any{c.First.Local().Format("15:04:05"), trafficEnd(c.From, false), to, trafficNetworks(c), c.State, c.Packets, trafficBytes(c.Packets, c.Bytes), c.BackPackets, trafficBytes(c.BackPackets, c.BackBytes)}
 }
 
-func showTraffic(w io.Writer, t api.Traffic, most int) error {
+func showTraffic(w io.Writer, t api.Traffic, most int, top bool) error {
 	list := t.Connections
 	if most > 0 && len(list) > most {
 		list = list[:most]
 	}
 	var text strings.Builder
-	err := table(&text, "TIME\tFROM\tTO\tNETWORK\tSTATE\tPACKETS\tBYTES\tBACK\tBYTES", func(row func(string, ...any)) {
+	header := "TIME\tFROM\tTO\tNETWORK\tSTATE\tPACKETS\tBYTES\tBACK\tBYTES"
+	if top {
+		header = "TIME\tFROM\tTO\tNETWORK\tSTATE\tPACKETS/S\tBYTES/S\tBACK/S\tBYTES/S"
+	}
+	err := table(&text, header, func(row func(string, ...any)) {
 		for _, c := range list {
 			row("%s\t%s\t%s\t%s\t%s\t%d\t%s\t%d\t%s", connectionCells(c)...)
 		}

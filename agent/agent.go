@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -19,7 +18,10 @@ import (
 
 	"github.com/grapevine-net/grapevine/agent/idle"
 	"github.com/grapevine-net/grapevine/agent/sockets"
+	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/bgp/announce"
+	"github.com/grapevine-net/grapevine/clients/sandbox"
+	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/diagnose/probe"
 	"github.com/grapevine-net/grapevine/diagnose/watch"
@@ -39,16 +41,7 @@ import (
 	"github.com/grapevine-net/grapevine/host/store"
 	"github.com/grapevine-net/grapevine/ipam"
 	"github.com/grapevine-net/grapevine/membership"
-	"github.com/grapevine-net/grapevine/membership/identity"
 	"github.com/grapevine-net/grapevine/multicast"
-	"github.com/grapevine-net/grapevine/observe/audit"
-	"github.com/grapevine-net/grapevine/observe/capture"
-	"github.com/grapevine-net/grapevine/observe/ipfix"
-	"github.com/grapevine-net/grapevine/observe/metrics"
-	"github.com/grapevine-net/grapevine/observe/mirror"
-	"github.com/grapevine-net/grapevine/observe/rulecount"
-	"github.com/grapevine-net/grapevine/observe/trace"
-	"github.com/grapevine-net/grapevine/observe/traffic"
 	"github.com/grapevine-net/grapevine/overlay/ike"
 	"github.com/grapevine-net/grapevine/overlay/plane"
 	"github.com/grapevine-net/grapevine/overlay/secure"
@@ -56,26 +49,46 @@ import (
 	"github.com/grapevine-net/grapevine/replica"
 )
 
-// Agent is a host's agent. Run makes one.
+// Agent is a host's agent. Run makes one. It is its parts, each opened on top of those before: who this host is in its cluster, what
+// carries its containers' packets, what it goes on finding out, and where people ask.
 type Agent struct {
+	*place
+	*rooms
+	watches
+	desks   desks
+	sockets sockets.Open
+
+	// stopWork ends all tasks but the API; stopped is closed when they have ended.
+	stopWork context.CancelFunc
+	stopped  chan struct{}
+	gone     chan struct{} // closed when this host has left, and all is told
+}
+
+// place is this host's in its cluster.
+type place struct {
 	cfg     config.Config
 	named   bool // by a setting
 	version string
 	log     *slog.Logger
 	started time.Time
 
-	underlay link.Underlay
-	reached  *follow.Follower
+	docker    *docker.Client // nil: this host has none
+	installed *installed.Agent
+	underlay  link.Underlay
+	reached   *follow.Follower
+	member    *membership.Member // has the next four
+	db        *store.DB
+	replica   *replica.Replica
+	gossip    *gossip.Gossip
+	alloc     *ipam.Allocator
+	former    *former.Keeper // of which containers had addresses before
+	prober    *probe.Prober
+}
 
-	member  *membership.Member // has the next four
-	db      *store.DB
-	replica *replica.Replica
-	gossip  *gossip.Gossip
-	former  *former.Keeper // of which containers had addresses before
-	prober  *probe.Prober
-	alloc   *ipam.Allocator
-	secure  *secure.Keeper // nil: nothing is encrypted, which cannotEncrypt says why
-	ike     *ike.Keeper    // nil: nobody exchanges keys for IPsec, or who does is not told by this agent
+// rooms are what carries containers' packets here, and leads them.
+type rooms struct {
+	secure *secure.Keeper // nil: nothing is encrypted, which cannotEncrypt says why
+	ike    *ike.Keeper    // nil: nobody exchanges keys for IPsec, or who does is not told by this agent
 	// cannotEncrypt is why this host has no part in encrypted networks.
 	cannotEncrypt error
 	plane         *plane.Plane
@@ -84,29 +97,30 @@ type Agent struct {
 	egress        *hold.Keeper
 	announcer     *announce.Announcer
 	exposes       *exposed.Room
-	driver        *driver.Driver
-	clients       *clientele
-	edge          *edge.Edge // nil: this host has Docker, and no driver else
+	clients       *sandbox.Gate
+	driver        *driver.Driver // nil: this host has no Docker
 	plugin        *plugin.Server
-	docker        *docker.Client
-	sockets       sockets.Open
 	swarm         problems.Swarm
-	installed     *installed.Agent
+	edge          *edge.Edge // nil: this host has Docker
+}
 
-	// stopWork ends all tasks but the API; stopped is closed when they have ended.
-	stopWork context.CancelFunc
-	stopped  chan struct{}
-	gone     chan struct{} // closed when this host has left, and all is told
-	watches
-	metricsPort *metrics.Port
-	exporter    *metrics.Exporter
-	captures    *capture.Desk
-	mirrors     *mirror.Desk
-	traces      *trace.Desk
-	ruleCounts  *rulecount.Desk
-	audit       *audit.Log
-	traffic     *traffic.Desk
-	flows       *ipfix.Exporter
+// newAgent has nothing open.
+func newAgent(cfg config.Config, version string, log *slog.Logger) *Agent {
+	p, r := &place{cfg: cfg, named: cfg.Name != "", version: version, log: log, started: time.Now()}, &rooms{}
+	return &Agent{place: p, rooms: r, watches: watches{helloRun: rand.Uint64() | 1}, desks: desks{place: p, rooms: r}, stopped: make(chan struct{}), gone: make(chan struct{})}
+}
+
+func (p *place) self() cluster.NodeID { return p.member.Self() }
+
+// snapshot is for what is given it before there is a replica.
+func (p *place) snapshot() *cluster.Snapshot { return p.replica.Snapshot() }
+
+// nodes are all hosts.
+func (p *place) nodes() []api.Node { return p.member.Nodes(p.snapshot()) }
+
+// Call asks another host's agent, for what is given it before there is gossip.
+func (p *place) Call(ctx context.Context, node, method string, body []byte) ([]byte, error) {
+	return p.gossip.Call(ctx, node, method, body)
 }
 
 // GCPercent is how much garbage the agent lets come together, in percent of what is in
@@ -130,7 +144,7 @@ func Run(ctx context.Context, cfg config.Config, version string, deputy []string
 	if percent := gcPercent(); percent > 0 {
 		debug.SetGCPercent(percent)
 	}
-	defer sweep(cfg)
+	defer sockets.Sweep(cfg)
 	err := lives(ctx, cfg, version, deputy, log)
 	if err == nil || ctx.Err() == nil {
 		return err
@@ -154,7 +168,7 @@ func lives(ctx context.Context, cfg config.Config, version string, deputy []stri
 		return err
 	}
 	defer func() {
-		if open.Deputy || open.Served.Load() {
+		if open.Succeeded() {
 			standin.Leave(deputy, plane.AnyVeth, log)
 		}
 	}()
@@ -174,13 +188,14 @@ var errLeft = errors.New("this host has left the cluster")
 var again = []error{watch.ErrMoved, watch.ErrRenamed, membership.ErrForgotten, errLeft, idle.ErrWanted, plane.ErrRival}
 
 func run(ctx context.Context, cfg config.Config, version string, log *slog.Logger, open sockets.Open) error {
-	a := &Agent{watches: watches{helloRun: rand.Uint64() | 1}, cfg: cfg, named: cfg.Name != "", version: version, log: log, started: time.Now(), sockets: open, stopped: make(chan struct{}), gone: make(chan struct{})}
-	a.openMetrics()
+	a := newAgent(cfg, version, log)
+	a.sockets, a.docker = open, engineOf(cfg)
+	a.desks.openMetrics(a.facts)
 	var err error
-	if a.installed, err = installed.Find(a.cfg, engineOf(a.cfg), a.log); err != nil {
+	if a.installed, err = installed.Find(a.cfg, a.docker, a.log); err != nil {
 		return err
 	}
-	if rested, err := idle.IfLeft(ctx, idle.Config{Settings: cfg, Version: version, Log: log, Installed: a.installed, Ready: a.ready}, open); rested || err != nil {
+	if rested, err := idle.IfLeft(ctx, idle.Config{Settings: cfg, Version: version, Log: log, Installed: a.installed, Ready: func() { ready(log) }}, open); rested || err != nil {
 		return err
 	}
 	err = a.open(ctx)
@@ -206,7 +221,7 @@ func (a *Agent) serve(ctx context.Context, own net.Listener) error {
 	all.Go(func() error { return sockets.Serve(ctx, a.cfg, own, a.handlers(), a.log) })
 	all.Go(func() error {
 		defer close(a.stopped)
-		return a.work(work)
+		return a.tasks().Run(work)
 	})
 	all.Go(func() error {
 		select {
@@ -220,18 +235,8 @@ func (a *Agent) serve(ctx context.Context, own net.Listener) error {
 }
 
 // ready lets those begin that wait for this agent: systemd holds Docker back so long.
-func (a *Agent) ready() {
+func ready(log *slog.Logger) {
 	if err := socket.Ready(); err != nil {
-		a.log.Warn("systemd may take this agent for one that does not start", "err", err)
-	}
-}
-
-// sweep removes the directory of the sockets of a host that has left.
-func sweep(cfg config.Config) {
-	if _, left, err := identity.LoadLeft(cfg.State); err != nil || !left {
-		return
-	}
-	if real, err := filepath.EvalSymlinks(cfg.Run); err == nil { // in the plugin it is a link
-		_ = os.Remove(real) // what is not empty is not all ours
+		log.Warn("systemd may take this agent for one that does not start", "err", err)
 	}
 }

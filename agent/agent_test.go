@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/grapevine-net/grapevine/agent/task"
 	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/ovs"
@@ -42,14 +43,11 @@ func address(n int) netip.AddrPort {
 // newHost runs host n as an agent without a switch and Docker, opened as Run does it.
 func newHost(t *testing.T, n int, join ...int) *Agent {
 	t.Helper()
-	a := &Agent{
-		cfg: config.Config{
-			State: t.TempDir(), Name: fmt.Sprintf("host%d", n), Keys: testKey, Bind: address(n).Addr(), Port: address(n).Port(),
-			CIDR4: netip.MustParsePrefix("10.128.0.0/14"), PrefixLen: 22, VXLANPort: 4789,
-		},
-		log: slog.New(slog.DiscardHandler), underlay: link.Underlay{Addr: address(n).Addr(), MTU: 1500},
-		started: time.Now(),
-	}
+	a := newAgent(config.Config{
+		State: t.TempDir(), Name: fmt.Sprintf("host%d", n), Keys: testKey, Bind: address(n).Addr(), Port: address(n).Port(),
+		CIDR4: netip.MustParsePrefix("10.128.0.0/14"), PrefixLen: 22, VXLANPort: 4789,
+	}, "", slog.New(slog.DiscardHandler))
+	a.underlay = link.Underlay{Addr: address(n).Addr(), MTU: 1500}
 	for _, j := range join {
 		a.cfg.Join = append(a.cfg.Join, address(j))
 	}
@@ -72,12 +70,12 @@ func newHost(t *testing.T, n int, join ...int) *Agent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.naming = newNaming(a)
-	a.clients = newClientele(a)
+	a.naming = newNaming(a.place)
+	a.clients = a.newClients()
 	a.naming.lead(nil)
-	a.groups = newGroups(a)
-	a.announcer = newAnnouncer(a)
-	a.exposes = newExposes(a)
+	a.groups = a.newGroups()
+	a.announcer = a.newAnnouncer()
+	a.exposes = a.newExposes()
 	a.openWatches()
 	tasks, ctx := errgroup.WithContext(t.Context())
 	for _, run := range a.member.Tasks() {
@@ -108,7 +106,7 @@ func TestNoProblems(t *testing.T) {
 	eventually(t, "both know both", func() bool {
 		return two.replica.Settled() && len(one.member.Nodes(one.replica.Snapshot())) == 2 && len(two.member.Nodes(two.replica.Snapshot())) == 2
 	})
-	if p := two.problems(t.Context(), look{snap: two.replica.Snapshot()}); len(p) != 0 {
+	if p := two.problems(t.Context(), task.Look{Snapshot: two.replica.Snapshot()}); len(p) != 0 {
 		t.Errorf("problems of a whole cluster: %v", p)
 	}
 }
@@ -170,7 +168,7 @@ func TestAskedByOthers(t *testing.T) {
 	t.Parallel()
 	a := newHost(t, 4)
 	asked := 0
-	for _, methods := range []map[string]func(context.Context, string, []byte) ([]byte, error){a.prober.Methods(), a.captures.Methods(), a.traffic.Methods(), a.traces.Methods(), a.ruleCounts.Methods()} {
+	for _, methods := range append(a.desks.methods(), a.prober.Methods()) {
 		for name, handler := range methods {
 			asked++
 			func() {

@@ -9,7 +9,6 @@ import (
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/driver"
-	"github.com/grapevine-net/grapevine/driver/ports"
 	"github.com/grapevine-net/grapevine/driver/problems"
 	"github.com/grapevine-net/grapevine/edge"
 	"github.com/grapevine-net/grapevine/host/docker"
@@ -27,26 +26,10 @@ func engineOf(cfg config.Config) *docker.Client {
 }
 
 // openEdge is in the place of openDriver on a host without Docker: what would wait for Docker's word has it.
-func openEdge(a *Agent) {
+func (a *Agent) openEdge() {
 	a.reached.SetNetworks(nil, nil)
 	a.plane.Guard().Listed(nil)
 	a.edge = edge.New(edge.Config{Settings: a.cfg, Snapshot: a.replica.Snapshot, Resolver: a.naming.resolver, Attached: a.member.Attached})
-}
-
-// settingsOf are what Docker was configured with.
-func settingsOf(d *docker.Client) func(context.Context) (docker.Settings, error) {
-	if d == nil {
-		return func(context.Context) (docker.Settings, error) { return docker.Settings{}, nil }
-	}
-	return d.Settings
-}
-
-// sandboxOf is the network namespace of a container of this host, "" if it does not run.
-func sandboxOf(d *driver.Driver, endpoint string) string {
-	if d == nil {
-		return ""
-	}
-	return d.Sandbox(endpoint)
 }
 
 // openDriver makes the drivers and the server of Docker's calls.
@@ -68,29 +51,6 @@ func (a *Agent) openDriver() (err error) {
 	ipam.NewDriver(a.alloc, a.driver.Reannounce, a.driver.MayLease).Register(a.plugin)
 	a.driver.Register(a.plugin)
 	return nil
-}
-
-// publishedBy are the ports that this host's containers have by -p, by endpoint.
-func publishedBy(d *driver.Driver) map[string][]ports.Binding {
-	if d == nil {
-		return nil
-	}
-	return d.Published()
-}
-
-// limitsOf is what changes containers' limits; nil: this host has no containers.
-func limitsOf(d *driver.Driver) func(endpoint string, change func(*cluster.Limits)) error {
-	if d == nil {
-		return nil
-	}
-	return d.SetLimits
-}
-
-// lookAtDocker has the driver look what it can make now.
-func lookAtDocker(d *driver.Driver) {
-	if d != nil {
-		d.Look()
-	}
 }
 
 func (a *Agent) driverProblems(ctx context.Context, snap *cluster.Snapshot) []api.Problem {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 
+	"github.com/grapevine-net/grapevine/agent/task"
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/api/view"
 	"github.com/grapevine-net/grapevine/cluster"
@@ -23,12 +24,7 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	running := &doctor.Agent{
 		Switch: a.plane.Bridge.Instance, Embedded: a.plane.Embedded != nil, Datapath: string(a.plane.Datapath()), Plugin: self,
 	}
-	cfg := a.cfg
-	for _, p := range a.member.CIDRs() {
-		if p.Addr().Is6() {
-			cfg.CIDR6 = p // made of the cluster's ID, if it is not set
-		}
-	}
+	cfg := a.cfg.With(a.member.CIDRs())
 	host := make(chan doctor.Host, 1)
 	go func() { host <- doctor.Look(ctx, cfg, running, gateway.Port, gateway.Tables()) }()
 	paths := a.probes.Paths(ctx, nodes)
@@ -40,39 +36,16 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 
 	add := func(checks ...api.Check) { d.Checks = append(d.Checks, checks...) }
 	gone, _ := problems.Unlinked(ctx, a.driver, a.plane.OwnGone)
-	add(a.checks(ctx, look{snap, nodes, gone})...)
+	add(a.tasks().Checks(ctx, task.Look{Snapshot: snap, Nodes: nodes, Gone: gone})...)
 	add((<-host).Judge()...)
 	add(reached...)
 	links, _ := link.List(link.Ours) // none to be had, none to complain of
 	add(doctor.Interfaces(max(a.plane.InnerMTU(), cluster.MinMTU6), view.Networks(snap), links)...)
 	add(doctor.Duplicates(nodes, view.Endpoints(snap))...)
 	add(doctor.KeySetting(a.installed.ID != "" && len(a.cfg.Keys) > 0, a.member.KeyKept(), a.installed.PluginName(ctx))...)
-	var firewalls []doctor.Firewall
-	var packets [][]doctor.Packet
-	for _, v6 := range a.firewall.Families() {
-		firewalls, packets = append(firewalls, doctor.LookAtFirewall(ctx, v6)), append(packets, a.firewall.Packets(nodes, v6, len(nodes)))
-	}
-	add(doctor.JudgeAll(firewalls, packets, proven(reached))...)
+	add(a.firewall.Checks(ctx, nodes, doctor.Proven(reached))...)
 	doctor.Sort(d.Checks)
 	return d, nil
-}
-
-// proven says whether probes have passed on all paths, of which there is one.
-func proven(reached []api.Check) bool {
-	for _, c := range reached {
-		if c.Verdict != api.OK {
-			return false
-		}
-	}
-	return len(reached) > 1
-}
-
-// caller calls by the agent's gossip, which is made after what needs it.
-type caller struct{ a *Agent }
-
-// Call implements probe.Peers.
-func (c caller) Call(ctx context.Context, node, method string, body []byte) ([]byte, error) {
-	return c.a.gossip.Call(ctx, node, method, body)
 }
 
 // findHost tells the prober where a host is.

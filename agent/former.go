@@ -9,26 +9,24 @@ import (
 )
 
 // beside opens what knows who had addresses before, which is written with the replica.
-func beside(a *Agent) func(*store.DB) ([]replica.Option, error) {
-	return func(db *store.DB) (options []replica.Option, err error) {
-		if a.former, err = former.Open(db, a.self()); err != nil {
-			return nil, err
-		}
-		return []replica.Option{replica.Beside(a.former.Note)}, nil
+func (p *place) beside(db *store.DB) (options []replica.Option, err error) {
+	if p.former, err = former.Open(db, p.self()); err != nil {
+		return nil, err
 	}
+	return []replica.Option{replica.Beside(p.former.Note)}, nil
 }
 
-// heirs is the agent's former, which comes with its state file.
-type heirs struct{ agent *Agent }
+// heirs is the place's former, which comes with its state file.
+type heirs struct{ of *place }
 
 // Given implements ipam.Former.
-func (h heirs) Given(blocks []netip.Prefix) ([]byte, error) { return h.agent.former.Given(blocks) }
+func (h heirs) Given(blocks []netip.Prefix) ([]byte, error) { return h.of.former.Given(blocks) }
 
 // Take implements ipam.Former.
-func (h heirs) Take(given []byte) error { return h.agent.former.Take(given) }
+func (h heirs) Take(given []byte) error { return h.of.former.Take(given) }
 
 // openFormer has other hosts asked, and answered, who has heard whose an address is.
-func openFormer(a *Agent) {
+func (a *Agent) openFormer() {
 	a.former.Follow(former.Config{
 		Snapshot: a.replica.Snapshot, Watch: a.replica.Watch, Flush: a.replica.Flush, Call: a.gossip.Call, Alive: a.gossip.Alive,
 		Placed: a.plane.Overlay().Wait, Pass: a.plane.Overlay().Pass, Log: a.log.With("room", "former"),

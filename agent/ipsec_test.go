@@ -27,12 +27,13 @@ import (
 // begun is an agent that has come so far that it knows whether strongSwan is to be told anything.
 func begun(t *testing.T, cfg config.Config) *Agent {
 	t.Helper()
-	a := &Agent{cfg: cfg, log: slog.New(slog.DiscardHandler), underlay: link.Underlay{Addr: netip.MustParseAddr("10.9.0.1")}}
+	a := newAgent(cfg, "", slog.New(slog.DiscardHandler))
+	a.underlay = link.Underlay{Addr: netip.MustParseAddr("10.9.0.1")}
 	var err error
 	if a.member, err = membership.Identify(a.membership()); err != nil {
 		t.Fatal(err)
 	}
-	if err := openIKE(a); err != nil {
+	if a.ike, err = a.openIKE(); err != nil {
 		t.Fatal(err)
 	}
 	return a

@@ -8,6 +8,7 @@ import (
 	"github.com/grapevine-net/grapevine/agent/idle"
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/clients/sandbox"
+	"github.com/grapevine-net/grapevine/driver/problems"
 	"github.com/grapevine-net/grapevine/membership/identity"
 	"github.com/grapevine-net/grapevine/overlay/ike"
 	exposed "github.com/grapevine-net/grapevine/service/expose/hold"
@@ -22,7 +23,7 @@ func (a *Agent) leave(ctx context.Context, r api.LeaveRequest) (api.Done, error)
 	a.plane.Settle(ctx)
 	text := ""
 	err := a.member.Leaver.Leave(ctx, r.Force, func(ctx context.Context) {
-		trouble := a.withdraw(ctx)
+		trouble := problems.Withdraw(ctx, a.driver)
 		text = idle.LeftText + a.installed.Removal(ctx) + trouble
 	})
 	if err != nil {
@@ -47,23 +48,4 @@ func (a *Agent) demolish(ctx context.Context) error {
 	_, more := exposed.Purge()
 	_, told := ike.Purge(ctx, identity.IPsecTold{Dir: a.cfg.State})
 	return errors.Join(err, more, told, a.plane.Teardown(ctx), a.member.Leaver.Erase())
-}
-
-// withdraw removes our networks from Docker, and says what hinders it.
-func (a *Agent) withdraw(ctx context.Context) string {
-	if a.driver == nil {
-		return ""
-	}
-	if _, err := a.driver.Withdraw(ctx); err != nil {
-		return fmt.Sprintf("\nIts networks are still in Docker (%v): remove them with `docker network rm`.", err)
-	}
-	return ""
-}
-
-// join answers POST /v1/join where there is nothing to do.
-func (a *Agent) join(context.Context) (api.Done, error) {
-	if id := a.gossip.ClusterID(); id != "" {
-		return api.Done{Text: fmt.Sprintf("This host is part of cluster %s already. To move it to another one: `grapevine leave`, then start it with what `grapevine join-command` prints there.", id)}, nil
-	}
-	return api.Done{Text: "This host joins already: `grapevine status` says what it waits for."}, nil
 }

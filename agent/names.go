@@ -7,12 +7,17 @@ import (
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/diagnose/watch"
 	"github.com/grapevine-net/grapevine/dns"
+	"github.com/grapevine-net/grapevine/driver"
 	"github.com/grapevine-net/grapevine/driver/exposed"
 	"github.com/grapevine-net/grapevine/edge"
+	"github.com/grapevine-net/grapevine/egress/hold"
 	"github.com/grapevine-net/grapevine/host/nat"
+	"github.com/grapevine-net/grapevine/ipam"
+	"github.com/grapevine-net/grapevine/multicast"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/policy/answers"
 	"github.com/grapevine-net/grapevine/replica"
+	"github.com/grapevine-net/grapevine/service/edit"
 	"github.com/grapevine-net/grapevine/service/expose"
 	"github.com/grapevine-net/grapevine/service/inside"
 	"github.com/grapevine-net/grapevine/standing"
@@ -34,8 +39,32 @@ type naming struct {
 	unserved string            // why this kernel cannot lead connections to services; "": it can
 }
 
-func newNaming(a *Agent) *naming {
-	return &naming{host: a.cfg.Name, hosts: standing.Hosts{Self: a.self(), Started: a.started, Gossip: a.gossip}, replica: a.replica, haste: &standing.Haste{Replica: a.replica, Hurry: a.gossip.Hurry}, log: a.log, own: edge.HostNames(a.cfg), conf: edge.ResolvConf(a.cfg), reserved: exposed.Reserved(a.cfg), heed: exposed.Heed(a.cfg)}
+func newNaming(p *place) *naming {
+	return &naming{
+		host: p.cfg.Name, hosts: standing.Hosts{Self: p.self(), Started: p.started, Gossip: p.gossip}, replica: p.replica, haste: &standing.Haste{Replica: p.replica, Hurry: p.gossip.Hurry},
+		log: p.log, own: edge.HostNames(p.cfg), conf: edge.ResolvConf(p.cfg), reserved: exposed.Reserved(p.cfg), heed: exposed.Heed(p.cfg),
+	}
+}
+
+// lead makes what leads containers' connections to services, before the resolver tells anybody of these.
+func (n *naming) lead(next *dns.Server) {
+	n.services = inside.New(inside.Config{Source: n.replica, Hosts: n.hosts.Of, Next: next, Off: n.unserved != "", Log: n.log.With("room", "services")})
+}
+
+// desk is what people do with services here.
+func (n *naming) desk(alloc *ipam.Allocator) edit.Desk {
+	return edit.Desk{Name: n.host, Replica: n.replica, Addresses: alloc.ServiceAddresses, Published: driver.Published, Hosts: n.hosts.Of, Lacks: n.unserved, Reserved: n.reserved, Self: n.hosts.Self, Heeds: n.heed.Heeds}
+}
+
+// newGroups makes what tells the others which multicast groups this host's containers are members of. It hears of containers first, and
+// naming after it.
+func (a *Agent) newGroups() *multicast.Room {
+	return multicast.New(multicast.Config{Self: a.self(), Replica: a.replica, Next: a.naming.services, Log: a.log.With("room", "multicast")})
+}
+
+// newEgress makes what holds addresses here by which networks reach the outside.
+func (a *Agent) newEgress() *hold.Keeper {
+	return hold.New(hold.Config{Self: a.self(), Replica: a.replica, Alive: a.naming.hosts.Alive, Hear: a.naming.hosts.Heard, Routed: a.announcer.Routed, Log: a.log.With("room", "egress")})
 }
 
 // open makes the resolver, and returns the rules of iptables that it needs.
@@ -75,11 +104,11 @@ func (a *Agent) watchName(ctx context.Context) error {
 }
 
 // gate opens in the switch what containers may reach by name alone.
-type gate struct{ agent *Agent }
+type gate struct{ of *rooms }
 
 // Covers implements dns.Gate.
 func (g gate) Covers(endpoint, name string) bool {
-	return g.agent.plane.Overlay().Covers(endpoint, name)
+	return g.of.plane.Overlay().Covers(endpoint, name)
 }
 
 // Open implements dns.Gate.
@@ -88,5 +117,5 @@ func (g gate) Open(ctx context.Context, endpoint, name string, list []dns.Told) 
 	for i, t := range list {
 		told[i] = answers.Told(t)
 	}
-	return g.agent.plane.Overlay().Open(ctx, endpoint, name, told)
+	return g.of.plane.Overlay().Open(ctx, endpoint, name, told)
 }

@@ -2,10 +2,10 @@ package agent
 
 import (
 	"context"
+	"crypto/ecdsa"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"time"
@@ -14,7 +14,6 @@ import (
 
 	"github.com/grapevine-net/grapevine/bgp/announce"
 	"github.com/grapevine-net/grapevine/cluster"
-	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/diagnose/probe"
 	"github.com/grapevine-net/grapevine/diagnose/watch"
 	"github.com/grapevine-net/grapevine/dns"
@@ -23,7 +22,6 @@ import (
 	"github.com/grapevine-net/grapevine/driver/ports"
 	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/host/capability"
-	"github.com/grapevine-net/grapevine/host/installed"
 	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/nat"
 	"github.com/grapevine-net/grapevine/host/ovs"
@@ -37,7 +35,6 @@ import (
 	"github.com/grapevine-net/grapevine/overlay/secure"
 	"github.com/grapevine-net/grapevine/pulse"
 	"github.com/grapevine-net/grapevine/reach/follow"
-	"github.com/grapevine-net/grapevine/replica"
 )
 
 // open makes the parts of the agent, from the disk up. After an error, close
@@ -59,11 +56,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.docker = engineOf(a.cfg)
 	a.swarm.Docker = a.docker
-	if a.installed, err = installed.Find(a.cfg, a.docker, a.log); err != nil {
-		return err
-	}
 	a.installed.Offer()
 	if a.underlay, err = watch.WaitForUnderlay(ctx, a.cfg); err != nil {
 		return err
@@ -71,10 +64,10 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err := plane.CanWrap(a.cfg, a.underlay.Addr); err != nil {
 		return err
 	}
-	if err := a.openSecure(); err != nil {
+	if a.secure, a.cannotEncrypt, err = secure.Open(a.secureConfig(), plane.CannotEncrypt(a.cfg, a.underlay), func() ([32]byte, error) { return identity.LoadWireGuard(a.cfg.State) }); err != nil {
 		return err
 	}
-	if err := openIKE(a); err != nil {
+	if a.ike, err = a.openIKE(); err != nil {
 		return err
 	}
 	a.reached = a.newReached()
@@ -84,18 +77,18 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err := a.openMember(); err != nil {
 		return err
 	}
-	a.naming = newNaming(a)
-	a.announcer = newAnnouncer(a)
-	a.egress = leaving{a}.keeper()
-	a.exposes = newExposes(a)
-	if err := a.openPlane(ctx, datapath, a.naming.open(gate{a})); err != nil {
+	a.naming = newNaming(a.place)
+	a.announcer = a.newAnnouncer()
+	a.egress = a.newEgress()
+	a.exposes = a.newExposes()
+	if err := a.openPlane(ctx, datapath, a.naming.open(gate{a.rooms})); err != nil {
 		return err
 	}
-	a.clients = newClientele(a)
-	a.groups = newGroups(a)
+	a.clients = a.newClients()
+	a.groups = a.newGroups()
 	a.openWatches()
 	if a.cfg.Edge() {
-		openEdge(a)
+		a.openEdge()
 		return nil
 	}
 	return a.openDriver()
@@ -103,17 +96,9 @@ func (a *Agent) open(ctx context.Context) (err error) {
 
 // close lets go of what open took, in the reverse order.
 func (a *Agent) close() {
-	var errs []error
-	if a.plane != nil {
-		errs = append(errs, a.plane.Close())
-	}
-	if a.member != nil {
-		errs = append(errs, a.member.Close())
-	}
-	if a.prober != nil {
-		a.prober.Close()
-	}
-	if err := errors.Join(errs...); err != nil {
+	err := errors.Join(a.plane.Close(), a.member.Close())
+	a.prober.Close()
+	if err != nil {
 		a.log.Warn("stop the agent", "err", err)
 	}
 	a.reached.Close()
@@ -126,22 +111,18 @@ func (a *Agent) openPlane(ctx context.Context, datapath ovs.Datapath, rules []na
 	if err != nil {
 		return err
 	}
-	if a.secure != nil {
-		a.secure.Follow(a.replica)
-	}
-	if a.ike != nil {
-		a.ike.Follow(a.replica)
-	}
+	a.secure.Follow(a.replica)
+	a.ike.Follow(a.replica)
 	a.plane, err = plane.New(plane.Config{
 		Settings: a.cfg, Switch: chosen, Self: a.self(), Underlay: a.underlay, Secure: a.secure, Exchanges: a.ike.State, Cannot: a.cannotEncrypt, Source: a.replica, Reach: a.reached, State: a.db, Log: log,
 		Names:  plane.Names{Ports: []uint16{dns.DefaultPort}, Rules: rules, Hear: a.naming.resolver.Hear},
-		Egress: a.egress, Exposed: a.exposes.Holder, Heeds: exposed.Heed(a.cfg).Heeds, Tell: tellBare(a.replica, a.self()), Call: a.gossip.Call, Unheard: a.former.Unheard,
+		Egress: a.egress, Exposed: a.exposes.Holder, Heeds: exposed.Heed(a.cfg).Heeds, Tell: plane.TellBare(a.replica, a.self()), Call: a.gossip.Call, Unheard: a.former.Unheard,
 	})
 	if err != nil {
 		return err
 	}
 	a.gossip.Handle(plane.MethodTaken, plane.Neighbours{Plane: a.plane}.Taken)
-	openFormer(a)
+	a.openFormer()
 	a.plane.Adopt()
 	return nil
 }
@@ -160,53 +141,35 @@ func mayRun(datapath ovs.Datapath, log *slog.Logger) error {
 	return err
 }
 
-func ownAddresses() ([]netip.Addr, error) {
-	list, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil, fmt.Errorf("list this host's addresses: %w", err)
-	}
-	var own []netip.Addr
-	for _, a := range list {
-		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			own = append(own, p.Addr().Unmap())
-		}
-	}
-	return own, nil
-}
-
 // membership is what is known before the state directory is looked at.
 func (a *Agent) membership() membership.Config {
-	return membership.Config{Config: a.cfg, Version: a.version, Log: a.log, Started: a.started, Own: ownAddresses, Carry: carryNetworks}
+	return membership.Config{Config: a.cfg, Version: a.version, Log: a.log, Started: a.started, Own: link.Addresses, Carry: carryNetworks}
 }
 
 // newReached makes what follows what this host reaches by itself.
 func (a *Agent) newReached() *follow.Follower {
 	return follow.New(follow.Config{
 		Self: a.self(), CIDR4: a.cfg.CIDR4, Underlay: a.underlay.Interface, Started: a.started,
-		Snapshot: func() *cluster.Snapshot { return a.replica.Snapshot() }, Watch: func() <-chan struct{} { return a.replica.Watch() },
-		CIDRs: a.member.CIDRs, Proven: a.member.Quarantine.WaitProven, Describe: a.member.Joiner.DescribeAgain, Engine: settingsOf(a.docker), Look: func() { lookAtDocker(a.driver) },
+		Snapshot: a.snapshot, Watch: func() <-chan struct{} { return a.replica.Watch() },
+		CIDRs: a.member.CIDRs, Proven: a.member.Quarantine.WaitProven, Describe: a.member.Joiner.DescribeAgain, Engine: a.docker.Settings, Look: func() { a.driver.Look() },
 		Log: a.log,
 	})
 }
 
 // openMember opens what makes this host part of a cluster.
 func (a *Agent) openMember() error {
-	a.prober = probe.New(probe.Config{Peers: caller{a}, Self: string(a.self()), Find: findHost(func() *cluster.Snapshot { return a.replica.Snapshot() }), Device: gateway.Port})
+	a.prober = probe.New(probe.Config{Peers: a.place, Self: string(a.self()), Find: findHost(a.snapshot), Device: gateway.Port})
 	err := a.member.Open(membership.Host{
 		Addr: a.underlay.Addr, Describe: a.node, Reach: func() ipam.Reach { return a.reached.Now() }, Own: func() []netip.Addr { return a.reached.Own() },
-		Beside: beside(a), Former: heirs{a},
+		Beside: a.beside, Former: heirs{a.place},
 		Gossip: func(c *gossip.Config) { c.Datagram, c.Pulse, c.Awake = a.prober.Datagram, pulse.Wait, awake },
 	})
 	a.db, a.replica, a.gossip, a.alloc = a.member.DB(), a.member.Replica(), a.member.Gossip(), a.member.Allocator()
 	if err != nil {
 		return err
 	}
-	a.openCapture()
-	a.openTraffic()
-	a.openTrace()
-	policing{a}.openCounts()
-	policing{a}.openLog()
-	for _, methods := range []map[string]func(context.Context, string, []byte) ([]byte, error){a.prober.Methods(), a.captures.Methods(), a.traffic.Methods(), a.traces.Methods(), a.ruleCounts.Methods()} {
+	a.desks.open()
+	for _, methods := range append(a.desks.methods(), a.prober.Methods()) {
 		for method, handler := range methods {
 			a.gossip.Handle(method, handler)
 		}
@@ -222,120 +185,48 @@ func awake() time.Duration {
 }
 
 // newAnnouncer makes what tells routers which addresses are here.
-func newAnnouncer(a *Agent) *announce.Announcer {
+func (a *Agent) newAnnouncer() *announce.Announcer {
 	return announce.New(announce.Config{
-		Self: a.self(), Settings: a.cfg, Underlay: a.underlay.Addr, Source: a.replica, Own: ownAddresses,
+		Self: a.self(), Settings: a.cfg, Underlay: a.underlay.Addr, Source: a.replica, Own: link.Addresses,
 		Serves: func(egress string) bool { return a.egress.Serves(egress) }, Log: a.log.With("room", "bgp"),
 	})
 }
 
 // newExposes makes what leads ports of all hosts to containers, by this one.
-func newExposes(a *Agent) *exposed.Room {
+func (a *Agent) newExposes() *exposed.Room {
 	return exposed.New(exposed.Config{
 		Self: a.self(), Settings: a.cfg, Gateway: gateway.Port, Source: a.replica, Stand: a.naming.hosts.Of, State: a.db, Docker: a.docker,
-		Published: func() map[string][]ports.Binding { return publishedBy(a.driver) }, Off: a.naming.unserved != "", Log: a.log.With("room", "expose"),
+		Published: func() map[string][]ports.Binding { return a.driver.Published() }, Off: a.naming.unserved != "", Log: a.log.With("room", "expose"),
 	})
 }
 
 // node is what this host says of itself.
 func (a *Agent) node(snap *cluster.Snapshot) cluster.Node {
-	n := cluster.Node{
-		VTEP: a.underlay.Addr, VXLANPort: a.cfg.VXLANPort, MTU: a.wire().MTU, Datapath: string(a.plane.Datapath()),
-		Enforces: policing{a}.enforces(snap), Reaches: a.reached.Reaches(snap), Hellos: watch.HellosVersion, HelloRun: a.helloRun, Realms: true, Bind: behindNAT(a.cfg, a.underlay.Addr),
-	}
-	n.KnowsEncrypted, n.Edge, n.Encap = true, a.cfg.Edge(), a.cfg.Encapsulation().Mark()
-	n.HoldsIPv6, n.LabelEgress, n.PolicyKeys = true, true, cluster.KeyPrints(cluster.PoliciesOf(snap).Keys())
-	n.Labels = a.reached.Labels(snap)
-	if a.ike != nil {
-		n.IPsec = a.ike.Public()
-	}
-	n.Exposes = n.Enforces > 0 // both need a switch that tracks connections
-	switch {
-	case a.secure == nil:
-	case a.secure.All(): // whoever does not encrypt has nowhere to send to
-		n.VTEP = netip.Addr{}
-		n.WireGuard, n.KeyProof, n.WireGuardAt, n.Turn = a.secure.Record(snap)
-	default:
-		n.NetworksKey, n.KeyProof, n.WireGuardAt, n.Turn = a.secure.Record(snap)
-	}
+	n := a.plane.Node(snap)
+	n.Reaches, n.Labels, n.Hellos, n.HelloRun, n.IPsec = a.reached.Reaches(snap), a.reached.Labels(snap), watch.HellosVersion, a.helloRun, a.ike.Public()
 	return n
 }
 
-// openSecure reads the key of what encrypts, where anything may have to be; nothing is made on the host yet. A host that
-// cannot encrypt has no part in encrypted networks, and does all else.
-func (a *Agent) openSecure() error {
-	if a.cannotEncrypt = plane.CannotEncrypt(a.cfg, a.underlay); a.cannotEncrypt != nil {
-		return nil
-	}
-	key, err := identity.LoadWireGuard(a.cfg.State)
-	switch {
-	case err != nil && a.cfg.Encrypts():
-		return err
-	case err != nil:
-		a.cannotEncrypt = err
-		return nil
-	}
-	a.secure = secure.New(secure.Config{
-		Self: a.self(), Key: key, Port: a.cfg.WireGuardPort, Second: a.cfg.SecondWireGuardPort(), Keys: identity.WireGuardKeys{Dir: a.cfg.State},
+// secureConfig is for what encrypts; nothing is made on the host yet.
+func (a *Agent) secureConfig() secure.Config {
+	return secure.Config{
+		Self: a.self(), Port: a.cfg.WireGuardPort, Second: a.cfg.SecondWireGuardPort(), Keys: identity.WireGuardKeys{Dir: a.cfg.State},
 		Tell: func() error { return a.member.Joiner.DescribeAgain() }, All: a.cfg.Encrypts(), Underlay: a.underlay, Run: a.cfg.Run, Log: a.log.With("room", "secure"),
-	})
-	return nil
+	}
 }
 
-// openIKE reads the key that this host's strongSwan has, if it is to be told of the others. If it was, and is not to be any more,
-// that ends.
-func openIKE(a *Agent) error {
-	told := identity.IPsecTold{Dir: a.cfg.State}
-	if !a.cfg.ByStrongSwan() {
-		if gone, err := ike.Purge(context.Background(), told); err != nil || len(gone) > 0 {
-			a.log.Info("strongSwan is told of no host any more", "removed", gone, "err", err)
-		}
-		return nil
-	}
-	key, err := identity.LoadIPsec(a.cfg.State)
-	if err != nil {
-		return err
-	}
-	a.ike, err = ike.New(ike.Config{Self: a.self(), Key: key, Here: plane.Here(a.cfg, a.underlay), Port: a.cfg.VXLANPort, Note: told, Log: a.log.With("room", "ike")})
-	return err
+// openIKE makes what tells this host's strongSwan of the others, if it is to be told.
+func (a *Agent) openIKE() (*ike.Keeper, error) {
+	return ike.Open(ike.Config{Self: a.self(), Here: plane.Here(a.cfg, a.underlay), Port: a.cfg.VXLANPort, Note: identity.IPsecTold{Dir: a.cfg.State}, Log: a.log.With("room", "ike")},
+		a.cfg.ByStrongSwan(), func() (*ecdsa.PrivateKey, error) { return identity.LoadIPsec(a.cfg.State) })
 }
 
 // wire is what VXLAN goes by: the underlay, or what encrypts.
-func (a *Agent) wire() link.Underlay {
-	if a.secure.All() {
-		return a.secure.Wire()
-	}
-	return a.underlay
-}
-
-// behindNAT is this host's own address if the others know it by another one; else it is invalid.
-func behindNAT(cfg config.Config, underlay netip.Addr) netip.Addr {
-	own := cfg.Bind.Unmap().WithZone("")
-	if own.IsUnspecified() || own == underlay.Unmap() {
-		return netip.Addr{}
-	}
-	return own
-}
+func (a *Agent) wire() link.Underlay { return plane.Wire(a.underlay, a.secure) }
 
 // carryNetworks takes along the names of the networks that Docker here has: Docker's first calls
 // are for those, and tell IDs.
 func carryNetworks(old *store.DB) (func(*store.DB) error, error) {
 	had, err := driver.CarriedNetworks(old)
 	return func(fresh *store.DB) error { return had.Save(fresh) }, err
-}
-
-func (a *Agent) self() cluster.NodeID { return a.member.Self() }
-
-// tellBare writes what a host says of packets without headers, or takes it away.
-func tellBare(r *replica.Replica, self cluster.NodeID) func(cluster.Body) error {
-	return func(b cluster.Body) error {
-		_, err := r.Update(func(tx *replica.Tx) error {
-			if b == nil {
-				tx.Delete(cluster.Bare{Host: self}.Key())
-				return nil
-			}
-			return tx.Put(b)
-		})
-		return err
-	}
 }

@@ -127,6 +127,16 @@ const (
 	AllNetworks = "all"
 )
 
+// With is c with the ranges of addresses that are in force: that of IPv6 is made of the cluster's ID, if it is not set.
+func (c Config) With(ranges []netip.Prefix) Config {
+	for _, p := range ranges {
+		if p.Addr().Is6() {
+			c.CIDR6 = p
+		}
+	}
+	return c
+}
+
 // Encrypts says that nothing of containers is sent to other hosts, or taken from there, in the clear.
 func (c Config) Encrypts() bool { return c.Encryption == "all" }
 

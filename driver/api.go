@@ -80,6 +80,9 @@ func (d *Driver) Leave(ctx context.Context, r *network.LeaveRequest) (*Empty, er
 
 // Sandbox is the file of the network namespace that an endpoint of this host is in; "": it is in none.
 func (d *Driver) Sandbox(endpointID string) string {
+	if d == nil {
+		return ""
+	}
 	return d.endpoints.Sandbox(endpointID)
 }
 
@@ -119,6 +122,9 @@ func (d *Driver) DeleteNetwork(ctx context.Context, r *network.DeleteNetworkRequ
 
 // Here returns the names of the cluster's networks that this host's Docker has, as the cluster does.
 func (d *Driver) Here() map[string]bool {
+	if d == nil {
+		return nil
+	}
 	return d.mirror.Here()
 }
 
@@ -143,11 +149,17 @@ func (d *Driver) RevokeExternalConnectivity(ctx context.Context, r *network.Revo
 
 // Published returns the ports of this host's endpoints by endpoint. They are the caller's.
 func (d *Driver) Published() map[string][]ports.Binding {
+	if d == nil {
+		return nil
+	}
 	return d.publisher.Published()
 }
 
 // Look makes the watcher look soon: what this host can take may have changed.
 func (d *Driver) Look() {
+	if d == nil {
+		return
+	}
 	d.mirror.Look()
 }
 

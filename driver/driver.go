@@ -111,7 +111,7 @@ type Config struct {
 }
 
 // Driver answers the NetworkDriver calls. It is safe for concurrent use. It is its rooms: each names those that
-// it uses, and all have the core.
+// it uses, and all have the core. A nil Driver is of a host without Docker: Here, Look, Published, Sandbox and SetLimits say that there is nothing.
 type Driver struct {
 	core      *core
 	publisher *publisher

@@ -48,6 +48,9 @@ func (c *core) canLimit(l cluster.Limits) error {
 // SetLimits changes an endpoint's own limits on this host, until its container starts again: change is given what they are. What
 // is 0 then its network's options say.
 func (d *Driver) SetLimits(endpoint string, change func(*cluster.Limits)) error {
+	if d == nil {
+		return errors.New("this host has no Docker")
+	}
 	c := d.core
 	c.mu.Lock()
 	defer c.mu.Unlock()

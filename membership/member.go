@@ -181,6 +181,9 @@ func policyKeys(c config.Config) (keys []cluster.PublicKey) {
 
 // Close lets go of what Identify and Open took, in the reverse order.
 func (m *Member) Close() error {
+	if m == nil {
+		return nil
+	}
 	var errs []error
 	if m.gossip != nil {
 		errs = append(errs, m.gossip.Close())

@@ -190,6 +190,9 @@ func testSeedAndJoiner(t *testing.T) {
 	eventually(t, "both know both", func() bool {
 		return len(one.Nodes(one.replica.Snapshot())) == 2 && len(two.Nodes(two.replica.Snapshot())) == 2
 	})
+	if names, done := two.Joiner.Hosts(), two.Joiner.Joined(); !slices.Equal(names, []string{"10.0.0.2", "10.0.0.1"}) || !strings.Contains(done.Text, one.gossip.ClusterID()) {
+		t.Errorf("a new host is told %q, and whoever has it join again: %s", names, done.Text)
+	}
 	if p := two.Problems(two.replica.Snapshot()); len(p) != 0 {
 		t.Errorf("problems of a whole cluster: %v", p)
 	}

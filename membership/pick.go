@@ -67,9 +67,9 @@ func forgetName(nodes []api.Node, id cluster.NodeID) string {
 	return string(id)
 }
 
-// Namesakes are hosts of one name, which people cannot tell apart; rename is how one of them
-// gets another name.
-func Namesakes(nodes []api.Node, rename string) (list []api.Problem) {
+// Namesakes are hosts of one name, which people cannot tell apart; rename says how one of them
+// gets another name, and is asked only where there are any.
+func Namesakes(nodes []api.Node, rename func() string) (list []api.Problem) {
 	called := map[string][]api.Node{}
 	for _, n := range nodes {
 		called[n.Name] = append(called[n.Name], n)
@@ -87,7 +87,7 @@ func Namesakes(nodes []api.Node, rename string) (list []api.Problem) {
 				dead++
 			}
 		}
-		do := "give all but one of them another name, on them: " + rename
+		do := "give all but one of them another name, on them: " + rename()
 		switch dead {
 		case 0:
 		case 1:

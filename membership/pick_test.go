@@ -22,7 +22,8 @@ func TestNamesakes(t *testing.T) {
 			t.Errorf("%s: %s, %v", name, id, err)
 		}
 	}
-	p := Namesakes(nodes, "RENAME")
+	rename := func() string { return "RENAME" }
+	p := Namesakes(nodes, rename)
 	if len(p) != 1 || !strings.Contains(p[0].What, "2 hosts are called host3: "+b+" (192.0.2.3, does not answer), "+c+" (192.0.2.3, alive)") ||
 		!strings.Contains(p[0].Do, "grapevine forget host3") || !strings.Contains(p[0].Do, "RENAME") {
 		t.Errorf("%+v", p)
@@ -37,10 +38,10 @@ func TestNamesakes(t *testing.T) {
 	if forgetName(nodes, b) != b {
 		t.Error("with two dead ones the name is no name")
 	}
-	if p := Namesakes([]api.Node{node(a, "host3", true), node(c, "host3", true)}, "RENAME"); len(p) != 1 || strings.Contains(p[0].Do, "forget") {
+	if p := Namesakes([]api.Node{node(a, "host3", true), node(c, "host3", true)}, rename); len(p) != 1 || strings.Contains(p[0].Do, "forget") {
 		t.Errorf("with both alive: %+v", p)
 	}
-	if p := Namesakes(nodes[:1], ""); len(p) != 0 {
+	if p := Namesakes(nodes[:1], nil); len(p) != 0 {
 		t.Errorf("one host: %+v", p)
 	}
 }

@@ -3,10 +3,13 @@ package membership
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"net/netip"
 	"strings"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
+	"github.com/grapevine-net/grapevine/gossip"
 	"github.com/grapevine-net/grapevine/membership/identity"
 )
 
@@ -57,6 +60,27 @@ func (m *Member) Refused() (list []api.Problem) {
 		list = append(list, api.Problem{Code: api.GossipRefused, What: p, Do: "until then the two hosts' containers do not reach each other"})
 	}
 	return append(list, m.foreignProblems(len(m.gossip.Alive())+1)...)
+}
+
+// RefusedCounts count what gossip refused, but for what is part of every start, and the records that were.
+func (m *Member) RefusedCounts() map[string]uint64 {
+	counts := m.gossip.Stats()
+	delete(counts, gossip.RefusedNoCluster)
+	if counts == nil {
+		counts = map[string]uint64{}
+	}
+	maps.Copy(counts, m.replica.Refused())
+	return counts
+}
+
+// Alive are the addresses at which the hosts gossip that answer.
+func Alive(nodes []api.Node) (at []netip.Addr) {
+	for _, n := range nodes {
+		if n.Alive {
+			at = append(at, n.Gossip.Addr())
+		}
+	}
+	return at
 }
 
 // waitsFor says what keeps this host from handing out addresses, "" if nothing does.

@@ -5,17 +5,22 @@ import (
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/gossip"
 )
 
-// Strangers are the problems of hosts that have another gossip key; alone says that this host has never met another one
-// and is not one that others join; set is how one sets a key on a host like this one.
-func Strangers(g *gossip.Gossip, alone bool, port uint16, set func() string) []api.Problem {
-	strangers := g.Strangers()
+// Strangers are the problems of hosts that have another gossip key; set is how one sets a key on a host like this one.
+func (m *Member) Strangers(snap *cluster.Snapshot, set func() string) []api.Problem {
+	strangers := m.gossip.Strangers()
 	if len(strangers) == 0 {
 		return nil
 	}
-	return strangerProblems(strangers, g.ClusterID() != "" && !alone, port, set(), time.Now())
+	// Nobody joins a host without Docker; one that knows of others has their key.
+	alone := m.cfg.Edge()
+	for n := range cluster.All[cluster.Node](snap) {
+		alone = alone && n.ID == m.Self()
+	}
+	return strangerProblems(strangers, m.gossip.ClusterID() != "" && !alone, m.cfg.Port, set(), time.Now())
 }
 
 // strangerProblems say who it is, since when, and what sets it right: on that host, if this one

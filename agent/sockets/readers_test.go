@@ -1,12 +1,14 @@
 package sockets
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/grapevine-net/grapevine/config"
+	"github.com/grapevine-net/grapevine/membership/identity"
 )
 
 func TestReaders(t *testing.T) {
@@ -43,5 +45,33 @@ func TestReaders(t *testing.T) {
 	cfg.Group = "no-such-group"
 	if _, err := readers(cfg); err == nil {
 		t.Error("a group that there is not")
+	}
+}
+
+// TestSweep: of a host that has left the directory of sockets goes, through a link as well; of another one, and with what is not
+// the agent's in it, it stays.
+func TestSweep(t *testing.T) {
+	for _, c := range []struct {
+		left, other, stays bool
+	}{{false, false, true}, {true, false, false}, {true, true, true}} {
+		dir := t.TempDir()
+		real, run := filepath.Join(dir, "real"), filepath.Join(dir, "run")
+		if err := errors.Join(os.Mkdir(real, 0o700), os.Symlink(real, run)); err != nil {
+			t.Fatal(err)
+		}
+		if c.left {
+			if err := (identity.Left{}).Save(dir); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.other {
+			if err := os.WriteFile(filepath.Join(real, "a"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		Sweep(config.Config{State: dir, Run: run})
+		if _, err := os.Stat(real); (err == nil) != c.stays {
+			t.Errorf("%+v: %v", c, err)
+		}
 	}
 }

@@ -5,12 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/driver/standin"
 	"github.com/grapevine-net/grapevine/host/socket"
+	"github.com/grapevine-net/grapevine/membership/identity"
 )
 
 // Open are those that an agent answers on: Docker's calls, and the command line.
@@ -52,6 +55,19 @@ func Make(ctx context.Context, cfg config.Config) (s Open, err error) {
 		err = fmt.Errorf("%w: stop it, or give this one its own --run, --state and --plugin-socket", err)
 	}
 	return s, err
+}
+
+// Succeeded reports whether a deputy is to come after this agent: it has served, or one has given way to it.
+func (s Open) Succeeded() bool { return s.Deputy || s.Served.Load() }
+
+// Sweep removes the directory of the sockets of a host that has left.
+func Sweep(cfg config.Config) {
+	if _, left, err := identity.LoadLeft(cfg.State); err != nil || !left {
+		return
+	}
+	if real, err := filepath.EvalSymlinks(cfg.Run); err == nil { // in the plugin it is a link
+		_ = os.Remove(real) // what is not empty is not all ours
+	}
 }
 
 // Close ends both.

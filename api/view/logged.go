@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
@@ -21,6 +22,23 @@ func Logs(s *cluster.Snapshot) bool {
 		}
 	}
 	return tries(s)
+}
+
+// Logging remembers what Logs says of the last snapshot that it was asked about.
+type Logging struct {
+	mu     sync.Mutex
+	of     *cluster.Snapshot
+	wanted bool
+}
+
+// Wanted is Logs.
+func (l *Logging) Wanted(s *cluster.Snapshot) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s != l.of {
+		l.of, l.wanted = s, Logs(s)
+	}
+	return l.wanted
 }
 
 // question is what is asked of policies about a connection that was seen; it is not, if another host is to ask, or if policies

@@ -14,14 +14,17 @@ const module = "github.com/grapevine-net/grapevine/"
 // mayImport says for each room which others it knows. A line here is a decision: what a room
 // must not know is in docs/design/architecture.md.
 var mayImport = map[string]string{
-	"agent": "leisure multicast service/edit service/expose service/expose/hold service/inside egress/edit egress/hold api api/view clients/edit clients/sandbox cluster config " +
-		"diagnose/doctor diagnose/probe diagnose/watch dns driver driver/ports driver/problems former gossip host/capability host/docker host/installed host/link host/nat host/ovs " +
-		"host/plugin host/socket host/store ipam membership membership/identity observe/audit observe/capture observe/ipfix observe/rulecount observe/mirror observe/trace " +
-		"observe/traffic observe/metrics overlay/counter overlay/walk overlay/gateway overlay/ike overlay/plane overlay/secure policy/answers policy/edit pulse reach/follow realm " +
-		"replica trim agent/idle agent/sockets driver/standin bgp/announce diagnose/ping driver/limit edge observe/taps overlay observe/counts driver/exposed standing",
+	"agent": "agent/idle agent/sockets agent/task api api/view bgp/announce clients/edit clients/sandbox cluster config diagnose/doctor diagnose/ping diagnose/probe diagnose/watch " +
+		"dns driver driver/exposed driver/limit driver/listed driver/ports driver/problems driver/standin edge egress/edit egress/hold former gossip host/capability " +
+		"host/docker host/installed host/link host/nat host/ovs host/plugin host/socket host/store ipam leisure membership membership/identity multicast observe/audit " +
+		"observe/capture observe/counts observe/ipfix observe/metrics observe/mirror observe/rulecount observe/taps observe/trace observe/traffic overlay overlay/counter " +
+		"overlay/gateway overlay/ike overlay/plane overlay/secure overlay/walk policy/answers policy/edit pulse reach/follow realm replica service/edit service/expose " +
+		"service/expose/hold service/inside standing trim",
 	"cmd/grapevine":          "agent api api/words config encap host/door host/plugin host/store host/wireguard leisure membership/backup observe/drops observe/frames observe/pcapng policy/sign sshkey ui ui/needs agent/idle cleanup overlay/guard",
 	"agent/idle":             "agent/sockets api api/words config diagnose/doctor driver/standin host/installed host/store membership membership/identity overlay/gateway",
-	"agent/sockets":          "api config driver/standin host/socket",
+	"agent/task":             "api cluster diagnose/doctor driver/problems",
+	"driver/listed":          "api api/view cluster driver/ports",
+	"agent/sockets":          "api config driver/standin host/socket membership/identity",
 	"api":                    "",
 	"api/view":               "api cluster policy policy/answers policy/k8s policy/learn policy/replay policy/worlds sshkey",
 	"api/words":              "",
@@ -111,7 +114,7 @@ var mayImport = map[string]string{
 	"overlay/guard":          "api cluster egress host/docker host/filter host/link host/nat overlay/gateway overlay/pipeline pulse",
 	"overlay/ike":            "api api/words cluster host/strongswan",
 	"overlay/pipeline":       "",
-	"overlay/plane":          "api api/words bgp cluster config driver/ports host/bypass host/ipsec host/lan host/link host/nat host/ovs host/portreserve host/proxy host/store overlay overlay/fastpath overlay/gateway overlay/guard overlay/pipeline overlay/reject overlay/secure overlay/tunnel policy pulse service/expose",
+	"overlay/plane":          "api api/words bgp cluster config driver/ports host/bypass host/ipsec host/lan host/link host/nat host/ovs host/portreserve host/proxy host/store overlay overlay/fastpath overlay/gateway overlay/guard overlay/pipeline overlay/reject overlay/secure overlay/tunnel policy pulse replica service/expose",
 	"overlay/reject":         "host/link overlay/pipeline",
 	"overlay/secure":         "api api/words cluster encap host/link host/portreserve host/wireguard overlay/fastpath",
 	"overlay/tunnel":         "encap host/link overlay/pipeline",

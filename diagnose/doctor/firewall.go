@@ -325,6 +325,16 @@ func variant(of []string, i int) string {
 	return ""
 }
 
+// Proven reports whether probes have passed on all ways, of which there is one.
+func Proven(reached []api.Check) bool {
+	for _, c := range reached {
+		if c.Verdict != api.OK {
+			return false
+		}
+	}
+	return len(reached) > 1
+}
+
 // JudgeAll is Judge of both families: what is to be said of both is said once, and that all is well only if it is.
 func JudgeAll(families []Firewall, packets [][]Packet, proven bool) (checks []api.Check) {
 	for i, f := range families {

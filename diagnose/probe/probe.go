@@ -73,6 +73,9 @@ func New(cfg Config) *Prober {
 
 // Close ends all sessions and waits for their goroutines.
 func (p *Prober) Close() {
+	if p == nil {
+		return
+	}
 	p.mu.Lock()
 	select {
 	case <-p.done:

@@ -50,6 +50,16 @@ const (
 	firewallHosts = 16
 )
 
+// Checks are what doctor says of the rules that there are now; proven says that packets have passed on all ways.
+func (w *Firewall) Checks(ctx context.Context, nodes []api.Node, proven bool) []api.Check {
+	var found []doctor.Firewall
+	var packets [][]doctor.Packet
+	for _, v6 := range w.Families() {
+		found, packets = append(found, doctor.LookAtFirewall(ctx, v6)), append(packets, w.Packets(nodes, v6, len(nodes)))
+	}
+	return doctor.JudgeAll(found, packets, proven)
+}
+
 // Run reads the rules whenever they have changed, until ctx ends.
 func (w *Firewall) Run(ctx context.Context) error {
 	var seen string

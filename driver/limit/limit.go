@@ -22,7 +22,7 @@ type Desk struct {
 	Self    cluster.NodeID
 	Name    string // of this host
 	Replica Replica
-	// Set changes the limits of an endpoint of this host; nil: it has no containers.
+	// Set changes the limits of an endpoint of this host.
 	Set func(endpoint string, change func(*cluster.Limits)) error
 	// CanLag returns an error if this host's kernel cannot delay or lose packets.
 	CanLag func() error

@@ -40,6 +40,9 @@ type Settings struct {
 
 // Settings asks the engine for them.
 func (c *Client) Settings(ctx context.Context) (s Settings, err error) {
+	if c == nil {
+		return s, nil
+	}
 	err = c.do(ctx, "ask for its settings", func(ctx context.Context, cli *client.Client) error {
 		info, err := cli.Info(ctx)
 		for _, p := range info.DefaultAddressPools {

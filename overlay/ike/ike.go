@@ -53,6 +53,21 @@ type Keeper struct {
 	refused map[cluster.NodeID]error
 }
 
+// Open reads the key that this host's strongSwan has, if it is to be told of the others. If it was, and is not to be any more, that
+// ends, and there is no Keeper.
+func Open(cfg Config, wanted bool, load func() (*ecdsa.PrivateKey, error)) (k *Keeper, err error) {
+	if !wanted {
+		if gone, err := Purge(context.Background(), cfg.Note); err != nil || len(gone) > 0 {
+			cfg.Log.Info("strongSwan is told of no host any more", "removed", gone, "err", err)
+		}
+		return k, nil
+	}
+	if cfg.Key, err = load(); err != nil {
+		return nil, err
+	}
+	return New(cfg)
+}
+
 // New tells nobody anything yet.
 func New(cfg Config) (*Keeper, error) {
 	public, err := strongswan.Public(cfg.Key)
@@ -62,11 +77,20 @@ func New(cfg Config) (*Keeper, error) {
 	return &Keeper{cfg: cfg, public: public, failed: errors.New("it was not spoken to yet")}, nil
 }
 
-// Follow says where the other hosts' records are. It comes before the methods that follow.
-func (k *Keeper) Follow(source Source) { k.source = source }
+// Follow says where the other hosts' records are. It comes before the methods that follow. A nil Keeper follows nobody.
+func (k *Keeper) Follow(source Source) {
+	if k != nil {
+		k.source = source
+	}
+}
 
-// Public is what this host's record has for the others.
-func (k *Keeper) Public() []byte { return k.public }
+// Public is what this host's record has for the others; nil Keeper: nothing.
+func (k *Keeper) Public() []byte {
+	if k == nil {
+		return nil
+	}
+	return k.public
+}
 
 // Peers are the other hosts with a key, by their own signed records; without are those that have none. It is pure. One that
 // says that another's key is its own gains nothing: it cannot sign with that.

@@ -35,7 +35,7 @@ type fastPath struct {
 }
 
 func (p *Plane) newFastPath(source netip.Addr) *fastPath {
-	vxlanPort, underlay, wrapped := p.cfg.Settings.VXLANPort, p.wire(), p.cfg.Settings.Encapsulation()
+	vxlanPort, underlay, wrapped := p.cfg.Settings.VXLANPort, p.cfg.wire(), p.cfg.Settings.Encapsulation()
 	cfg := fastpath.Config{
 		Tunnel: tunnel.Wire(wrapped), TunnelMTU: tunnel.Wire(wrapped), Prefix: link.OuterPrefix, Device: outer, Log: p.log, Source: source,
 		Underlay: fastpath.Underlay{Encap: wrapped, Device: underlay.Interface, VTEP: underlay.Addr.Unmap(), Port: vxlanPort, Encrypted: p.cfg.Secure.All(), IPsec: p.cfg.Settings.NeedsIPsec()},

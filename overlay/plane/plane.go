@@ -137,14 +137,14 @@ func New(c Config) (_ *Plane, err error) {
 	s := c.Settings
 	p.gateway = gateway.New(string(c.Self))
 	p.gateway.Edge = s.Edge()
-	wire := p.wire()
+	wire := p.cfg.wire()
 	p.guard = guard.New(guard.Config{
 		Self: c.Self, Own: []uint16{s.VXLANPort, s.Port}, VTEPs: []netip.Addr{wire.Addr, s.Bind}, Underlay: c.Underlay.Interface, Options: s.Encapsulation().Options(), Encrypts: c.Secure.All(), Networks: c.Secure != nil && !c.Secure.All(), IPsec: s.NeedsIPsec(),
 		Names: c.Names.Ports, Run: s.Run, State: s.State, Source: c.Source, Reach: c.Reach, NAT: p.nat, Open: c.opened, Log: c.Log,
 		Exposed: func(snap *cluster.Snapshot) []uint16 { return overlay.Fronts(expose.All(snap), c.Heeds) },
 	})
 	if s.Run != "" {
-		if err := p.tables().Note(); err != nil {
+		if err := TablesIn(s.Run).Note(); err != nil {
 			c.Log.Warn("empty tables of iptables may be left when grapevine is removed", "error", err)
 		}
 	}
@@ -152,7 +152,7 @@ func New(c Config) (_ *Plane, err error) {
 		return nil, err
 	}
 	p.gateway.BeforeForwarding, p.gateway.WithoutIPv6 = p.guard.Forbid, p.guard.WithoutIPv6
-	source := p.vxlanSource()
+	source := c.vxlanSource()
 	forPrograms := source
 	var why error
 	if p.bound, why = link.TunnelSource(); !p.bound {
@@ -219,15 +219,18 @@ func (p *Plane) Adopt() {
 
 // InnerMTU is the largest IP packet that the underlay carries for containers.
 func (p *Plane) InnerMTU() int {
-	return p.wire().MTU - p.cfg.Settings.Encapsulation().Overhead(p.wire().Addr)
+	return p.cfg.wire().MTU - p.cfg.Settings.Encapsulation().Overhead(p.cfg.wire().Addr)
 }
 
 // wire is what VXLAN goes by: the underlay, or what encrypts.
-func (p *Plane) wire() link.Underlay {
-	if p.cfg.Secure.All() {
-		return p.cfg.Secure.Wire()
+func (c Config) wire() link.Underlay { return Wire(c.Underlay, c.Secure) }
+
+// Wire is what VXLAN goes by: the underlay, or what encrypts.
+func Wire(underlay link.Underlay, k *secure.Keeper) link.Underlay {
+	if k.All() {
+		return k.Wire()
 	}
-	return p.cfg.Underlay
+	return underlay
 }
 
 // Overlay is the loop that keeps the switch.
@@ -322,8 +325,11 @@ func (p *Plane) Settle(ctx context.Context) {
 	})
 }
 
-// Close leaves what carries packets. Run has returned.
+// Close leaves what carries packets. Run has returned. Of a nil Plane there is nothing.
 func (p *Plane) Close() error {
+	if p == nil {
+		return nil
+	}
 	p.held.Close()
 	p.guard.Close()
 	var errs []error
@@ -335,8 +341,6 @@ func (p *Plane) Close() error {
 	}
 	return errors.Join(errs...)
 }
-
-func (p *Plane) tables() nat.Tables { return TablesIn(p.cfg.Settings.Run) }
 
 // TablesIn notes in the agent's directory of sockets which tables of iptables there were not.
 func TablesIn(run string) nat.Tables { return nat.Tables(filepath.Join(run, "iptables-tables")) }
@@ -353,7 +357,7 @@ func (p *Plane) Teardown(ctx context.Context) error {
 		errs = append(errs, err)
 	}
 	errs = append(errs, p.guard.Remove()) // gv0 is gone
-	_, err = p.tables().Clear()
+	_, err = TablesIn(p.cfg.Settings.Run).Clear()
 	errs = append(errs, err)
 	if p.Embedded != nil {
 		errs = append(errs, p.Embedded.Stop(ctx), os.RemoveAll(p.Embedded.RunDir), os.RemoveAll(p.Embedded.StateDir))

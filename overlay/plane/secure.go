@@ -128,6 +128,14 @@ func (p *Plane) Encryption() string {
 	return how
 }
 
+// Encrypted is what doctor says where what goes to other hosts is encrypted; "": it is not.
+func Encrypted(how string) string {
+	if how == "" {
+		return ""
+	}
+	return "what containers send to those of other hosts: " + how
+}
+
 func byWireGuard(k *secure.Keeper, g *guard.Guard) string {
 	if k == nil || !k.Wanted() {
 		return ""

@@ -15,11 +15,11 @@ import (
 
 // vxlanSource is this host's address that its VXLAN packets are sent from: the VTEP or, behind
 // NAT, the one that becomes it.
-func (p *Plane) vxlanSource() netip.Addr {
-	if own := p.wire().Addr.Unmap(); p.cfg.Secure.All() || !p.cfg.Settings.Bind.IsValid() || hasAddress(own) {
+func (c Config) vxlanSource() netip.Addr {
+	if own := c.wire().Addr.Unmap(); c.Secure.All() || !c.Settings.Bind.IsValid() || hasAddress(own) {
 		return own
 	}
-	return p.cfg.Settings.Bind.Unmap()
+	return c.Settings.Bind.Unmap()
 }
 
 // hasAddress says whether an address is this host's.
@@ -32,7 +32,7 @@ func hasAddress(addr netip.Addr) bool {
 // this host's VTEP, by which the others know it: they drop them. The kernel is asked, if it is it
 // that chooses.
 func (p *Plane) WrongSources(nodes []api.Node) []api.Problem {
-	own := p.wire().Addr
+	own := p.cfg.wire().Addr
 	if !p.choosesSource() || !hasAddress(own) {
 		return nil // behind NAT it is not this host's, or it is gone
 	}

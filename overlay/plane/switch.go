@@ -128,6 +128,19 @@ func (s Switch) Hung(ctx context.Context) (p api.Problem, hung bool) {
 	return p, hung
 }
 
+// Hangs begins to ask the switch for a sign of life, and returns what waits for the answer: a problem, where there is none.
+func Hangs(ctx context.Context, s Switch) func() []api.Problem {
+	var list []api.Problem
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		if p, hung := s.Hung(ctx); hung {
+			list = append(list, p)
+		}
+	}()
+	return func() []api.Problem { <-asked; return list }
+}
+
 // Answers is the problem of Hung as an error, which says what to do.
 func (s Switch) Answers(ctx context.Context) error {
 	if p, hung := s.Hung(ctx); hung {

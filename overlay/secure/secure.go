@@ -87,6 +87,23 @@ type Keeper struct {
 	logged string
 }
 
+// Open reads this host's key and makes its Keeper, if it can encrypt: cannot is why it has no part in encrypted networks, and is no
+// error unless all that goes to other hosts is to be encrypted.
+func Open(cfg Config, cannot error, load func() ([32]byte, error)) (k *Keeper, why, err error) {
+	if cannot != nil {
+		return nil, cannot, nil
+	}
+	key, err := load()
+	switch {
+	case err != nil && cfg.All:
+		return nil, nil, err
+	case err != nil:
+		return nil, err, nil
+	}
+	cfg.Key = key
+	return New(cfg), nil, nil
+}
+
 // New makes nothing yet.
 func New(cfg Config) *Keeper {
 	u := cfg.Underlay
@@ -129,8 +146,12 @@ func (k *Keeper) Record(snap *cluster.Snapshot) (public, proof []byte, at netip.
 	return key[:], told.first.Prove(string(k.cfg.Self)), netip.AddrPortFrom(here, k.cfg.Port), turn
 }
 
-// Follow says where the other hosts' records are. It comes before the other methods.
-func (k *Keeper) Follow(source Source) { k.source = source }
+// Follow says where the other hosts' records are. It comes before the other methods. A nil Keeper follows nobody.
+func (k *Keeper) Follow(source Source) {
+	if k != nil {
+		k.source = source
+	}
+}
 
 // Ensure has the device in place when it returns nil, with the peers that are known now.
 func (k *Keeper) Ensure(ctx context.Context) error {

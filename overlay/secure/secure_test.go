@@ -2,6 +2,7 @@ package secure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -103,4 +104,31 @@ func TestBehind(t *testing.T) {
 			t.Errorf("%d peers of a host that nobody knows", n)
 		}
 	})
+}
+
+// TestOpen: a host that cannot encrypt has no Keeper and says why, and begins all the same, unless all is to be encrypted.
+func TestOpen(t *testing.T) {
+	cannot, unread := errors.New("the underlay is too small"), errors.New("the key cannot be read")
+	none := func() ([32]byte, error) { return [32]byte{}, unread }
+	one := func() ([32]byte, error) { return [32]byte{1}, nil }
+	for _, c := range []struct {
+		what     string
+		all      bool
+		cannot   error
+		load     func() ([32]byte, error)
+		why, err error
+	}{
+		{"all is well", false, nil, one, nil, nil},
+		{"it cannot", false, cannot, one, cannot, nil},
+		{"no key", false, nil, none, unread, nil},
+		{"no key, and all is to be encrypted", true, nil, none, nil, unread},
+	} {
+		k, why, err := Open(Config{All: c.all}, c.cannot, c.load)
+		if why != c.why || err != c.err || (k != nil) != (why == nil && err == nil) { //nolint:errorlint // the very same
+			t.Errorf("%s: %v, %v, a Keeper: %v", c.what, why, err, k != nil)
+		}
+		if k != nil && k.cfg.Key != [32]byte{1} {
+			t.Errorf("%s: its key is %v", c.what, k.cfg.Key)
+		}
+	}
 }

@@ -34,15 +34,15 @@ func (s *Server) listen(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			s.cfg.Log.Warn("the resolver does not hear the gateway", "error", err)
 		}
-		s.sleep(ctx)
+		sleep(ctx, s.look)
 	}
 }
 
 // sleep takes until it is time to look again.
-func (s *Server) sleep(ctx context.Context) {
+func sleep(ctx context.Context, look <-chan struct{}) {
 	select {
 	case <-ctx.Done():
-	case <-s.look:
+	case <-look:
 	case <-pulse.After(lookAgain):
 	}
 }
@@ -187,7 +187,7 @@ func (s *Server) atGateway(q *question, client, local netip.AddrPort) {
 // sockets are bound to the one that was. (That is no error worth a word.)
 func (s *Server) untilGone(ctx context.Context, dev *net.Interface) error {
 	for {
-		s.sleep(ctx)
+		sleep(ctx, s.look)
 		if ctx.Err() != nil {
 			return nil
 		}

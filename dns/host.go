@@ -50,7 +50,7 @@ func (s *Server) listenHost(ctx context.Context) {
 			why := err.Error()
 			s.own.trouble.Store(&why)
 		}
-		s.sleep(ctx)
+		sleep(ctx, s.look)
 	}
 }
 

@@ -97,7 +97,7 @@ func New(cfg Config) *Server {
 // ctx is done; it returns when all of that has ended. Trouble with sockets is
 // logged and tried again. Run may be called once.
 func (s *Server) Run(ctx context.Context) error {
-	advance(s)
+	s.advance()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { s.follow(ctx); return nil })
 	g.Go(func() error { s.listen(ctx); return nil })
@@ -109,9 +109,9 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // advance brings the index of a server up to now.
-func advance(s *Server) {
+func (s *Server) advance() {
 	s.index.Advance(s.cfg.Source.Snapshot())
-	again(s, s.waiting.list()...)
+	s.waiting.again(s.index, s.cfg.Hosts, &s.counts.answered, s.waiting.list()...)
 	if s.cfg.Spread != nil {
 		s.cfg.Spread(s.index.Spread())
 	}
@@ -123,14 +123,14 @@ const breath = 20 * time.Millisecond
 func (s *Server) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		changed := s.cfg.Source.Watch()
-		advance(s)
+		s.advance()
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
 		}
 		// The first change counts at once; of a storm every one within a breath.
-		advance(s)
+		s.advance()
 		select {
 		case <-ctx.Done():
 		case <-time.After(breath):

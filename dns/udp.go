@@ -51,7 +51,7 @@ func (s *Server) serveUDP(ctx context.Context, f *front) error {
 			forwards.Go(func() {
 				defer s.forward.leave(q.asker)
 				s.waiting.begin(q, answer)
-				again(s, q) // the news may have come since it was looked at
+				s.waiting.again(s.index, s.cfg.Hosts, &s.counts.answered, q) // the news may have come since it was looked at
 				if wire := s.remoteEntered(ctx, q); s.waiting.end(q) {
 					answer(wire)
 				}

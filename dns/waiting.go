@@ -1,6 +1,11 @@
 package dns
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/grapevine-net/grapevine/dns/names"
+)
 
 // waiting are questions over UDP that others are asked at this moment. Of a container that has just started the other host's
 // news may come meanwhile, and on an internal network nobody else answers, so they are looked at again at each change.
@@ -37,19 +42,19 @@ func (w *waiting) list() (all []*question) {
 	return all
 }
 
-// again answers those that wait and are ours by now.
-func again(s *Server, list ...*question) {
+// again answers those of the questions that wait and are ours by now, and counts them.
+func (w *waiting) again(x *names.Index, hosts names.Hosts, count *atomic.Uint64, list ...*question) {
 	for _, q := range list {
-		wire, v := respond(q, s.index, s.cfg.Hosts)
+		wire, v := respond(q, x, hosts)
 		if v != answered {
 			continue
 		}
-		s.waiting.mu.Lock()
-		answer := s.waiting.all[q]
-		delete(s.waiting.all, q)
-		s.waiting.mu.Unlock()
+		w.mu.Lock()
+		answer := w.all[q]
+		delete(w.all, q)
+		w.mu.Unlock()
 		if answer != nil {
-			s.counts.answered.Add(1)
+			count.Add(1)
 			go answer(wire) // a socket without room keeps nobody else
 		}
 	}

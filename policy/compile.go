@@ -109,7 +109,7 @@ func (of *Compiler) Compile() Compiled {
 	of.settle()
 	moved := of.moved
 	of.moved = nil
-	c := compilation{of: of, rules: slices.Grow(of.scratch.rules[:0], len(of.chosen)), made: slices.Grow(of.scratch.made[:0], len(of.chosen))}
+	c := compilation{of: of, rules: slices.Grow(of.scratch.rules[:0], len(of.chosen.list)), made: slices.Grow(of.scratch.made[:0], len(of.chosen.list))}
 	if of.last != nil {
 		if len(moved) > 0 {
 			c.refill(moved)
@@ -195,7 +195,7 @@ func (s *selected) atLeast(least truth) []*class {
 // direction makes the rules of a direction.
 func (c *compilation) direction(d Direction) {
 	first := len(c.rules)
-	for _, p := range c.of.chosen {
+	for _, p := range c.of.chosen.list {
 		if p.isolates(d) {
 			for _, cl := range p.subject.subject.classes {
 				cl.isolated[d] = true
@@ -204,7 +204,7 @@ func (c *compilation) direction(d Direction) {
 	}
 	c.tier(d, Admin, PriorityAdmin, priorityEnd)
 	same := c.of.scratch.same
-	for _, p := range c.of.chosen {
+	for _, p := range c.of.chosen.list {
 		if !p.isolates(d) {
 			continue
 		}
@@ -286,7 +286,7 @@ func (c *compilation) tier(d Direction, t Tier, base, end int) {
 		}
 		c.rules = append(c.rules, r)
 	}
-	for _, p := range slices.Backward(c.of.chosen) {
+	for _, p := range slices.Backward(c.of.chosen.list) {
 		if !p.Kind.tiered() || p.Tier != t {
 			continue
 		}

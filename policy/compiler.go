@@ -29,8 +29,7 @@ type Compiler struct {
 	ported   map[*kind]bool    // that may have names of ports
 	subjects map[string][]*set // of policies, by the network that they name
 	peers    map[string][]*set // of chosen policies' rules, likewise
-	chosen   []*entry          // policies with local subjects, in their order once settled
-	ordered  int               // so many of them are, the others came since
+	chosen   chosen            // policies with local subjects
 	names    map[string]int    // of ports, in chosen policies
 	stale    []*kind           // whose class may be another now
 	idle     []*set            // that nothing may name any more; classes still may, until settled
@@ -66,7 +65,12 @@ func (w World) Compile() Compiled {
 // it is the same in memory, and little if it is equal.
 func (c *Compiler) Sync(w World) {
 	c.round++
-	expect(c, w)
+	if len(c.networks)+len(c.endpoints)+len(c.policies) == 0 { // room, since tables that grow are written several times
+		c.endpoints, c.policies = make(map[string]*member, len(w.Endpoints)), make(map[Key]*entry, len(w.Policies))
+		c.kinds, c.sets = make(map[string]*kind, len(w.Endpoints)/2), make(map[string]*set, len(w.Policies))
+		c.stale = make([]*kind, 0, len(w.Endpoints)/2)
+		c.networks, c.subjects = make(map[string]*network, len(w.Networks)), make(map[string][]*set, len(w.Networks))
+	}
 	for i := range w.Networks {
 		c.putNetwork(&w.Networks[i]).round = c.round
 	}
@@ -100,17 +104,6 @@ func (c *Compiler) Sync(w World) {
 			}
 		}
 	}
-}
-
-// expect makes room for a world where there is none yet: tables that grow are written several times.
-func expect(c *Compiler, w World) {
-	if len(c.networks)+len(c.endpoints)+len(c.policies) > 0 {
-		return
-	}
-	c.endpoints, c.policies = make(map[string]*member, len(w.Endpoints)), make(map[Key]*entry, len(w.Policies))
-	c.kinds, c.sets = make(map[string]*kind, len(w.Endpoints)/2), make(map[string]*set, len(w.Policies))
-	c.stale = make([]*kind, 0, len(w.Endpoints)/2)
-	c.networks, c.subjects = make(map[string]*network, len(w.Networks)), make(map[string][]*set, len(w.Networks))
 }
 
 // equal says whether two descriptions of an endpoint are.
@@ -610,32 +603,38 @@ func (c *Compiler) settle() {
 	c.idle = nil
 	if c.restless {
 		c.restless, c.last = false, nil
-		orderChosen(c)
+		c.chosen.order()
 	}
 }
 
-// orderChosen puts the chosen policies in their order: those that came are at the end of the list.
-func orderChosen(c *Compiler) {
+// chosen are policies, in their order once settled.
+type chosen struct {
+	list    []*entry
+	ordered int // so many of them are, the others came since
+}
+
+// order puts them in their order: those that came are at the end of the list.
+func (c *chosen) order() {
 	gone := func(e *entry) bool {
 		e.listed = e.chosen
 		return !e.chosen
 	}
-	came := slices.DeleteFunc(slices.Clone(c.chosen[c.ordered:]), gone)
-	c.chosen = slices.DeleteFunc(c.chosen[:c.ordered], gone)
+	came := slices.DeleteFunc(slices.Clone(c.list[c.ordered:]), gone)
+	c.list = slices.DeleteFunc(c.list[:c.ordered], gone)
 	compare := func(a, b *entry) int { return comparePrecedence(&a.Policy, &b.Policy) }
 	slices.SortFunc(came, compare)
-	at := len(c.chosen)
-	c.chosen = append(c.chosen, came...)
-	for end := len(c.chosen) - 1; len(came) > 0; end-- {
+	at := len(c.list)
+	c.list = append(c.list, came...)
+	for end := len(c.list) - 1; len(came) > 0; end-- {
 		last := came[len(came)-1]
-		if at > 0 && compare(c.chosen[at-1], last) > 0 {
+		if at > 0 && compare(c.list[at-1], last) > 0 {
 			at--
-			c.chosen[end] = c.chosen[at]
+			c.list[end] = c.list[at]
 			continue
 		}
-		c.chosen[end], came = last, came[:len(came)-1]
+		c.list[end], came = last, came[:len(came)-1]
 	}
-	c.ordered = len(c.chosen)
+	c.ordered = len(c.list)
 }
 
 // classify puts a kind into its class.
@@ -821,7 +820,7 @@ func (c *Compiler) choose(e *entry) {
 	e.chosen, c.restless = true, true
 	if !e.listed {
 		e.listed = true
-		c.chosen = append(c.chosen, e)
+		c.chosen.list = append(c.chosen.list, e)
 	}
 	for _, d := range []Direction{Ingress, Egress} {
 		for i := range e.Policy.rules(d) {

@@ -74,7 +74,7 @@ func TestIncrementalIsWhole(t *testing.T) {
 		}
 		c.SetRanges(nil)
 		c.settle()
-		if n := len(c.kinds) + len(c.classes) + len(c.sets) + len(c.byLabel) + len(c.unknown) + len(c.ported) + len(c.chosen) + len(c.names) + len(c.networks); n > 0 {
+		if n := len(c.kinds) + len(c.classes) + len(c.sets) + len(c.byLabel) + len(c.unknown) + len(c.ported) + len(c.chosen.list) + len(c.names) + len(c.networks); n > 0 {
 			t.Fatalf("an empty world leaves %+v", c)
 		}
 	})

@@ -22,6 +22,7 @@ type source struct {
 	funcs   map[string]*ast.FuncType // "Name", or "Type.Name"
 	types   map[string][]string      // with what they embed
 	methods map[string][]string      // of interfaces
+	holds   map[string]string        // of structs with one field alone: its type
 	imports map[string]string        // packages of this module, by the name that files know them by
 }
 
@@ -46,7 +47,7 @@ func sources(t *testing.T) map[string]source {
 		}
 		dir, _ := filepath.Rel(root, filepath.Dir(name))
 		if _, ok := out[dir]; !ok {
-			out[dir] = source{map[string]*ast.FuncType{}, map[string][]string{}, map[string][]string{}, map[string]string{}}
+			out[dir] = source{map[string]*ast.FuncType{}, map[string][]string{}, map[string][]string{}, map[string]string{}, map[string]string{}}
 		}
 		out[dir].declare(file)
 		return nil
@@ -80,6 +81,9 @@ func (s source) declare(file *ast.File) {
 			for _, spec := range d.Specs {
 				if t, ok := spec.(*ast.TypeSpec); ok {
 					s.types[t.Name.Name], s.methods[t.Name.Name] = members(t)
+					if of, ok := t.Type.(*ast.StructType); ok && of.Fields.NumFields() == 1 {
+						s.holds[t.Name.Name] = text(of.Fields.List[0].Type)
+					}
 				}
 			}
 		}

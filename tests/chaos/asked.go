@@ -139,7 +139,7 @@ func (a asking) unask(ctx context.Context) error {
 func (a asking) asked(ctx context.Context) error {
 	var g errgroup.Group
 	checks := []func(context.Context) error{a.services, a.exposed, a.egresses, a.limits}
-	if !forbids(a.r) { // who has rules for what may be done to it gets no multicast
+	if !forbids(a.r.asks(), a.r.seed) { // who has rules for what may be done to it gets no multicast
 		checks = append(checks, a.cast)
 	}
 	for _, check := range checks {
@@ -149,9 +149,8 @@ func (a asking) asked(ctx context.Context) error {
 }
 
 // addressOf is that of a service of blue.
-func (a asking) addressOf(ctx context.Context, service string) (string, error) {
-	r := a.r
-	text, err := r.lab.Hosts[0].Grapevine(ctx, "service", "show", service)
+func addressOf(ctx context.Context, l *lab.Lab, service string) (string, error) {
+	text, err := l.Hosts[0].Grapevine(ctx, "service", "show", service)
 	if err != nil {
 		return "", err
 	}
@@ -179,11 +178,11 @@ func (a asking) fromEach(ctx context.Context, name string, do func(lab.Container
 // a guest that there is.
 func (a asking) services(ctx context.Context) error {
 	r := a.r
-	all, err := a.addressOf(ctx, serviceName)
+	all, err := addressOf(ctx, a.r.lab, serviceName)
 	if err != nil {
 		return err
 	}
-	guests, err := a.addressOf(ctx, guestsName)
+	guests, err := addressOf(ctx, a.r.lab, guestsName)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ spec:
 )
 
 // forbids says whether policies keep the networks of this run apart. Without connection tracking by zones nobody enforces any.
-func forbids(r *run) bool { return r.asks() && r.seed%2 == 0 }
+func forbids(asks bool, seed uint64) bool { return asks && seed%2 == 0 }
 
 // forbid has policies keep the networks apart, on all hosts, and only then makes them one.
 func forbid(ctx context.Context, r *run) error {

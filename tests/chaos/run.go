@@ -182,7 +182,7 @@ func (r *run) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	if forbids(r) {
+	if forbids(r.asks(), r.seed) {
 		if err := forbid(ctx, r); err != nil {
 			return err
 		}
@@ -515,7 +515,7 @@ func (r *run) bearable(s lab.Sighting) bool { return s.Kind == "lost" && s.N <= 
 func (r *run) sightings() (seen []lab.Sighting) {
 	for _, h := range r.lab.Hosts {
 		for _, network := range networks {
-			list, err := lab.Sightings(h, network)
+			list, err := r.lab.Sightings(h, network)
 			if err != nil {
 				list = []lab.Sighting{{Kind: "reset", By: network + "/" + h.Name, To: "?/?", Until: time.Now(), Why: err.Error()}}
 			}
@@ -560,7 +560,7 @@ func (r *run) cleanUp(ctx context.Context, rest []command) {
 			r.violated("at the end", err.Error())
 		}
 	}
-	if forbids(r) {
+	if forbids(r.asks(), r.seed) {
 		if err := allow(ctx, r); err != nil {
 			r.violated("at the end", err.Error())
 		}

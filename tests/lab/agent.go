@@ -29,7 +29,7 @@ func (h *Host) StartAgent(ctx context.Context, env ...string) error {
 	if err != nil {
 		return err
 	}
-	if err := h.Start(ctx, "agent", append(agentEnv(h), env...), "setpriv", "--bounding-set="+bounds, "grapevine", "agent"); err != nil {
+	if err := h.Start(ctx, "agent", append(h.lab.agentEnv(), env...), "setpriv", "--bounding-set="+bounds, "grapevine", "agent"); err != nil {
 		return err
 	}
 	if slices.Contains(env, withoutDocker) {
@@ -57,7 +57,7 @@ func capabilityBounds() (string, error) {
 	return "", errors.New("scripts/grapevine.service has no CapabilityBoundingSet")
 }
 
-func agentEnv(h *Host) []string { return append(h.lab.Settings(), h.lab.opts.AgentEnv...) }
+func (l *Lab) agentEnv() []string { return append(l.Settings(), l.opts.AgentEnv...) }
 
 // Settings are those that an agent of this lab needs: GRAPEVINE_JOIN=... and
 // GRAPEVINE_KEY=...

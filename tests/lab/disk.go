@@ -31,15 +31,15 @@ func (h *Host) FillDisk() error {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return fmt.Errorf("look at a host's disk: %w", err)
 	}
-	return resizeDisk(h, fmt.Sprintf("size=%d", (st.Blocks-st.Bfree)*uint64(st.Bsize)))
+	return h.lab.resizeDisk(h.Name, fmt.Sprintf("size=%d", (st.Blocks-st.Bfree)*uint64(st.Bsize)))
 }
 
 // FreeDisk gives the disk its space back.
-func (h *Host) FreeDisk() error { return resizeDisk(h, "size=50%") }
+func (h *Host) FreeDisk() error { return h.lab.resizeDisk(h.Name, "size=50%") }
 
-func resizeDisk(h *Host, size string) error {
-	if err := unix.Mount("", h.lab.sub(h.Name, "disk"), "", unix.MS_REMOUNT, size); err != nil {
-		return fmt.Errorf("change the size of %s's disk: %w", h.Name, err)
+func (l *Lab) resizeDisk(host, size string) error {
+	if err := unix.Mount("", l.sub(host, "disk"), "", unix.MS_REMOUNT, size); err != nil {
+		return fmt.Errorf("change the size of %s's disk: %w", host, err)
 	}
 	return nil
 }

@@ -36,10 +36,10 @@ func (h *Host) WireGuardAddr() netip.Addr { return netip.AddrFrom4([4]byte{10, 9
 // StartWireGuard gives the host wg0, as somebody who knows nothing of grapevine would: the kernel's WireGuard, or where it has none one in
 // a process of its own, with the other hosts as peers.
 func (h *Host) StartWireGuard(ctx context.Context, all ...*Host) error {
-	argv := []string{labhost, end(h)}
+	argv := []string{labhost, end(h.Addr(), h.WireGuardAddr())}
 	for _, o := range all {
 		if o != h {
-			argv = append(argv, end(o))
+			argv = append(argv, end(o.Addr(), o.WireGuardAddr()))
 		}
 	}
 	if err := h.Start(ctx, "wireguard", []string{roleVar + "=" + roleWireGuard}, argv...); err != nil {
@@ -53,7 +53,7 @@ func (h *Host) StartWireGuard(ctx context.Context, all ...*Host) error {
 }
 
 // end is WIRE=INSIDE, the host's addresses.
-func end(h *Host) string { return h.Addr().String() + "=" + h.WireGuardAddr().String() }
+func end(wire, inside netip.Addr) string { return wire.String() + "=" + inside.String() }
 
 // wireguardMain is WireGuard of the host whose end is the first, until the device goes.
 func wireguardMain(args []string) error {

@@ -84,7 +84,7 @@ func (l *Lab) SetWitnesses(all map[string]WitnessAt) error {
 
 // Sightings returns all that the witnesses of a network on the host have seen so far:
 // losses when they have ended.
-func Sightings(h *Host, network string) (list []Sighting, err error) {
+func (l *Lab) Sightings(h *Host, network string) (list []Sighting, err error) {
 	text, err := os.ReadFile(filepath.Join(h.logDir(), "witness-"+network+".log"))
 	if err != nil {
 		return nil, err

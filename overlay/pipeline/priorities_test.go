@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestPrioritiesAreNamed: no flow has a number for its priority. Each has a name, which begins as its stage's does, and stands on
-// top of the stage's file with the stage's others, the highest first.
+// TestPrioritiesAreNamed: no flow has a number for its priority. Each has a name, which begins as its stage's does, and stands with
+// the stage's others, the highest first, before the first function of the stage's file, which adds flows of it. What is of one matter in several stages is a file of its own.
 func TestPrioritiesAreNamed(t *testing.T) {
 	fset := token.NewFileSet()
 	names, err := filepath.Glob("*.go")
@@ -61,6 +61,7 @@ func TestPrioritiesAreNamed(t *testing.T) {
 				if n.Tok == token.CONST && strings.HasPrefix(n.Doc.Text(), "The priorities of ") && !strings.HasPrefix(n.Doc.Text(), "The priorities of rules.") {
 					blocks++
 					falling(t, fset, n)
+					atHome(t, fset, n, f)
 				}
 			}
 			return true
@@ -147,6 +148,52 @@ func ofStage(t *testing.T, fset *token.FileSet, stage, priority ast.Expr) {
 	if !slices.ContainsFunc(begins, func(b string) bool { return strings.HasPrefix(p.Name, b) }) {
 		t.Errorf("%s: %s is no priority of %s", fset.Position(p.Pos()), p.Name, s.Name)
 	}
+}
+
+// atHome: a block of priorities is on top of a file that adds flows with them.
+func atHome(t *testing.T, fset *token.FileSet, block *ast.GenDecl, in *ast.File) {
+	names := map[string]bool{}
+	for _, s := range block.Specs {
+		for _, id := range s.(*ast.ValueSpec).Names {
+			names[id.Name] = true
+		}
+	}
+	for _, d := range in.Decls {
+		if f, is := d.(*ast.FuncDecl); is && f.Pos() < block.Pos() {
+			t.Errorf("%s: priorities stand below %s: they come first in the file", fset.Position(block.Pos()), f.Name.Name)
+			break
+		}
+	}
+	flows := 0
+	for _, d := range in.Decls {
+		if f, is := d.(*ast.FuncDecl); is && adds(f) {
+			ast.Inspect(d, func(x ast.Node) bool {
+				if id, is := x.(*ast.Ident); is && names[id.Name] {
+					flows++
+				}
+				return true
+			})
+		}
+	}
+	if flows == 0 {
+		t.Errorf("%s: no flow that is added in this file has these priorities", fset.Position(block.Pos()))
+	}
+}
+
+// adds reports whether a function adds flows: it has the compiler.
+func adds(f *ast.FuncDecl) bool {
+	fields := f.Type.Params.List
+	if f.Recv != nil {
+		fields = slices.Concat(f.Recv.List, fields)
+	}
+	return slices.ContainsFunc(fields, func(p *ast.Field) bool {
+		star, is := p.Type.(*ast.StarExpr)
+		if !is {
+			return false
+		}
+		id, is := star.X.(*ast.Ident)
+		return is && id.Name == "compiler"
+	})
 }
 
 func falling(t *testing.T, fset *token.FileSet, d *ast.GenDecl) {

@@ -49,7 +49,7 @@ func (c *core) canLimit(l cluster.Limits) error {
 // is 0 then its network's options say.
 func (d *Driver) SetLimits(endpoint string, change func(*cluster.Limits)) error {
 	if d == nil {
-		return errors.New("this host has no Docker")
+		return errors.New("this host has no containers")
 	}
 	c := d.core
 	c.mu.Lock()

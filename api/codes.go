@@ -108,6 +108,7 @@ const (
 	LabelsUntold       Code = "labels-untold"
 	NetworkUntold      Code = "network-untold"
 	NetworkNamesake    Code = "network-namesake"
+	SwarmBarred        Code = "swarm-barred"
 	NetworkRefused     Code = "network-refused"
 	PolicyUnenforced   Code = "policy-unenforced"
 	AddressUnheard     Code = "address-unheard"
@@ -207,6 +208,7 @@ var Kinds = []Kind{
 	{LabelsUntold, Fault, "other hosts do not know the labels of a container, so policies do not apply as they are meant", "give it fewer or shorter ones"},
 	{NetworkUntold, Fault, "other hosts do not have a network of this one, since its name cannot be told", "remove it by its ID, and create it with a name of characters that can be printed"},
 	{NetworkNamesake, Fault, "a network of the cluster is not on this host, since its Docker has another one of that name", "remove that one, and the cluster's comes by itself; or make one of the two anew under another name"},
+	{SwarmBarred, Fault, "tasks of Docker Swarm wait on this host (`Starting`) for a network that Docker cannot make, since containers were put on the one of its name that was here before", "remove these containers, or `docker network disconnect` them: Swarm's network comes by itself, and they can be put on that one: [swarm.md](../use/swarm.md)"},
 	{NetworkRefused, Fault, "a network of the cluster is not on this host, since its Docker does not make it: an engine before 28.0 makes none without IPv4", "mend what `status` says that Docker says, and the network comes by itself; or create it as all hosts' Docker can make it"},
 	{PolicyUnenforced, Fault, "a host does not enforce the cluster's policies", "upgrade its agent; `grapevine status` there says what its switch lacks"},
 	{AddressUnheard, Fault, "a container has the address of a former one, and a host that has not heard of it may take it for that one: nothing passes between the two", "see that the agent runs there and that gossip passes: `grapevine doctor`"},

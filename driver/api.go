@@ -24,6 +24,11 @@ func (d *Driver) Namesakes() []Namesake {
 	return d.mirror.Namesakes()
 }
 
+// Barred returns them as they were at the last look, if they have been so for a while. It waits for nothing.
+func (d *Driver) Barred() []Barred {
+	return d.mirror.bars.lasting(d.core.cfg.Now())
+}
+
 // Refused returns them as they were at the last look. It waits for nothing.
 func (d *Driver) Refused() []Refused {
 	return d.mirror.Refused()

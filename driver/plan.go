@@ -78,6 +78,7 @@ type plan struct {
 	// untellable are local networks, by Docker's ID, whose names can be nobody's in the cluster.
 	untellable []string
 	namesakes  []Namesake
+	barred     []Barred
 	// unlabelled are containers whose labels do not fit into their endpoints' records.
 	unlabelled []Unlabelled
 	labelled   []string // networks of such as ask for something, to be marked
@@ -99,6 +100,9 @@ func decide(v view) plan {
 	}
 	for id, n := range v.local {
 		dn, listed := byID[id]
+		if listed && n.Replica && v.inhabited(id) && v.awaited(dn.Name) {
+			p.barred = append(p.barred, v.barring(dn))
+		}
 		switch {
 		case !listed && v.lostNetwork(n):
 			p.lost = append(p.lost, id)
@@ -261,12 +265,15 @@ func (v view) usedNetworks() map[string]bool {
 // awaited reports whether a task of Swarm's waits for its network of this name, which Docker makes on a host with the first task there.
 // From Docker 25 on it does not while another network has the name: it tries again without a pause, for ever.
 func (v view) awaited(name string) bool {
+	return slices.ContainsFunc(v.containers, func(c docker.Container) bool { return v.waits(c, name) })
+}
+
+// waits reports whether a container is a task of Swarm's that waits for its network of this name.
+func (v view) waits(c docker.Container, name string) bool {
 	const swarmID = 25 // is how long Swarm's IDs are
-	return slices.ContainsFunc(v.containers, func(c docker.Container) bool {
-		return c.State == "created" && slices.ContainsFunc(c.Networks, func(at docker.Attachment) bool {
-			return at.Network == name && at.EndpointID == "" && len(at.NetworkID) == swarmID &&
-				!slices.ContainsFunc(v.networks, func(n docker.Network) bool { return n.ID == at.NetworkID })
-		})
+	return c.State == "created" && slices.ContainsFunc(c.Networks, func(at docker.Attachment) bool {
+		return at.Network == name && at.EndpointID == "" && len(at.NetworkID) == swarmID &&
+			!slices.ContainsFunc(v.networks, func(n docker.Network) bool { return n.ID == at.NetworkID })
 	})
 }
 
@@ -442,6 +449,7 @@ func (p *plan) sort() {
 	slices.SortFunc(p.untold, func(a, b Untold) int {
 		return cmp.Or(strings.Compare(a.Container, b.Container), strings.Compare(a.Network, b.Network))
 	})
+	slices.SortFunc(p.barred, func(a, b Barred) int { return strings.Compare(a.Network, b.Network) })
 	slices.SortFunc(p.namesakes, func(a, b Namesake) int { return strings.Compare(a.Network, b.Network) })
 	slices.Sort(p.labelled)
 	slices.Sort(p.encrypted)

@@ -3,6 +3,7 @@ package driver
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/docker"
@@ -38,8 +39,34 @@ func TestSwarmsTurn(t *testing.T) {
 		}
 		v.local = map[string]localNetwork{locals: {ID: locals, Name: "shop", Learnt: true, Replica: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.128.4.0/22")}, Gateways: []netip.Addr{netip.MustParseAddr("10.128.4.1")}}}
 		v.networks = append(v.networks, docker.Network{ID: locals, Name: "shop", Driver: "grapevine"})
-		if p := decide(v); (len(p.remove) > 0) != c.gives {
+		p := decide(v)
+		if (len(p.remove) > 0) != c.gives {
 			t.Errorf("%s: it is removed here: %v", what, p.remove)
 		}
+		if barred := what == "somebody is on it"; (len(p.barred) > 0) != barred || barred && (p.barred[0].Network != "shop" || p.barred[0].Containers[0] != "app" || p.barred[0].Tasks[0] != "web.1") {
+			t.Errorf("%s: %+v is said to be in the way", what, p.barred)
+		}
+	}
+}
+
+// TestBarred: a task that waits is said to when it has waited for a while, however often it was looked at.
+func TestBarred(t *testing.T) {
+	at := time.Unix(1_800_000_000, 0)
+	var d bars
+	for range 3 {
+		d.note([]Barred{{Network: "shop", since: at}})
+		if list := d.lasting(at); len(list) > 0 {
+			t.Fatalf("%v are said at once", list)
+		}
+		at = at.Add(time.Second)
+	}
+	d.note([]Barred{{Network: "shop", since: at}})
+	if list := d.lasting(at); len(list) != 1 {
+		t.Errorf("it waits, and %v are said", list)
+	}
+	d.note(nil)
+	d.note([]Barred{{Network: "shop", since: at}})
+	if list := d.lasting(at); len(list) > 0 {
+		t.Errorf("another one waits, and %v are said at once", list)
 	}
 }

@@ -37,6 +37,7 @@ type mirror struct {
 
 	untellable atomic.Pointer[[]string]   // for Untellable, by Docker's ID; the watcher's
 	namesakes  atomic.Pointer[[]Namesake] // for Namesakes; the watcher's
+	bars       bars                       // for Barred
 	refused    atomic.Pointer[[]Refused]  // for Refused; the watcher's
 }
 
@@ -216,6 +217,7 @@ func (d *mirror) look(ctx context.Context) (open bool, err error) {
 		d.untold.Store(&p.untold)
 		d.untellable.Store(&p.untellable)
 		d.namesakes.Store(&p.namesakes)
+		d.bars.note(p.barred)
 		d.labels.unlabelled.Store(&p.unlabelled)
 		more, err := d.applier.apply(ctx, p)
 		refused := d.applier.lasting()

@@ -134,7 +134,7 @@ func (b *Book) putEndpoint(r cluster.Record) {
 // eachGroup calls change with the groups that a replica is in, or is to be in, and has the services anew that may have it.
 func (n *network) eachGroup(r *replica, change func(*group)) {
 	e := r.endpoint()
-	for _, name := range slices.Concat([]string{"", e.Name}, e.Aliases, e.More) {
+	for _, name := range slices.Concat([]string{"", e.Name, e.Labels[swarmService]}, e.Aliases, e.More) {
 		if g := n.groups[fold(name)]; g != nil {
 			change(g)
 			for s := range g.services {
@@ -252,10 +252,13 @@ func Selects(s cluster.Service, e cluster.Endpoint) bool {
 	return true
 }
 
+// swarmService is Docker's label of a task of Swarm's, whose service is its name as one of Compose's is: but no alias, and Docker tells it as none.
+const swarmService = "com.docker.swarm.service.name"
+
 // selects reports whether an endpoint has the name that a service selects, if it selects any.
 func selects(name string, e cluster.Endpoint) bool {
 	is := func(n string) bool { return strings.EqualFold(n, name) }
-	return name == "" || is(e.Name) || slices.ContainsFunc(e.Aliases, is) || slices.ContainsFunc(e.More, is)
+	return name == "" || is(e.Name) || is(e.Labels[swarmService]) || slices.ContainsFunc(e.Aliases, is) || slices.ContainsFunc(e.More, is)
 }
 
 // Replica is a container behind a service.

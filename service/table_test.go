@@ -378,6 +378,30 @@ func lostOne(a, b Back) bool {
 	return !slices.ContainsFunc(b.To, func(to netip.AddrPort) bool { return !slices.Contains(a.To, to) }) && len(a.To) > 1
 }
 
+// TestSwarm: the tasks of a service of Swarm's are the replicas of a service of its name, as they come and go, and those of another one are not.
+func TestSwarm(t *testing.T) {
+	w := newWorld(t)
+	w.put(cluster.Service{Network: "blue", Name: "web", Select: "Web", Addrs: []netip.Addr{vip}, Ports: []cluster.ServicePort{{Proto: "tcp", Port: 80, Target: 80}}})
+	task := func(name string, n int, of string) cluster.Endpoint {
+		e := w.endpoint(name, n)
+		e.Labels, e.Labelled = map[string]string{swarmService: of}, true
+		return e
+	}
+	w.put(task("web.1.x", 11, "web"), task("api.1.y", 12, "api"))
+	if got := w.to(http, "client"); got != "[11]" {
+		t.Errorf("one task: to %s", got)
+	}
+	two := task("web.2.z", 13, "web")
+	w.put(two)
+	if got := w.to(http, "client"); got != "[11 13]" {
+		t.Errorf("two tasks: to %s", got)
+	}
+	w.del(two)
+	if got := w.to(http, "client"); got != "[11]" {
+		t.Errorf("one has gone: to %s", got)
+	}
+}
+
 // TestFold: names that are equal but for case are one.
 func TestFold(t *testing.T) {
 	for _, pair := range [][2]string{{"Web-1", "wEB-1"}, {"\u212aelvin", "kelvin"}, {"ΣΤΟΣ", "στος"}, {"straße", "STRAẞE"}, {"web", "web1"}, {"a", "á"}} {

@@ -15,7 +15,7 @@ func Of(d *driver.Driver, snap *cluster.Snapshot, self cluster.NodeID) []api.Pro
 	if d == nil {
 		return nil
 	}
-	return slices.Concat(ports(d), orphans(d), outdated(d, snap, self), unstarted(d), namesakes(d), refused(d), untold(d, snap), borrowers(d), unlimited(d))
+	return slices.Concat(ports(d), orphans(d), outdated(d, snap, self), unstarted(d), namesakes(d), barred(d), refused(d), untold(d, snap), borrowers(d), unlimited(d))
 }
 
 // unlimited are containers that are not kept to their limits.

@@ -41,7 +41,7 @@ var rare = [][3]string{
 	{"listed-endpoint", "edge-host", "host-reaches"},              // docker-ends, one-network, isolation
 	{"published-forms", "underlay-moves", "second-address"},       // published-ports, advertise
 	{"policy-cases", "portscan", "bare"},                          // policy, metrics, fastpath
-	{"encrypted-removed", "policy-keys", ""},                      // encrypted-gone, policy
+	{"encrypted-removed", "policy-keys", "encrypted-nat"},         // encrypted-gone, policy, advertise
 }
 
 // rareWithin is by when the rare ones begin in a run of all tests, whose time is short: the others take 8 to 12 minutes, and on a machine

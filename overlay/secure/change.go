@@ -20,6 +20,9 @@ import (
 const (
 	// alive is how often peers are sent something that are to be heard before they are sent to.
 	alive = 5 * time.Second
+	// behindNAT is how often all are sent something by a host that others know by another address than its own: what is before it forgets
+	// it after half a minute, and then it would be called in vain until it sends something.
+	behindNAT = 25 * time.Second
 	// flight is how long a packet may take that was sent before its sender went on.
 	flight = time.Second
 	// answerWithin is how long a change of the keys is waited for.
@@ -62,9 +65,9 @@ func heardOf(have, want wireguard.State) map[cluster.NodeID]bool {
 	return heard
 }
 
-func keepAlive(peers []wireguard.Peer) {
+func keepAlive(peers []wireguard.Peer, each time.Duration) {
 	for i := range peers {
-		peers[i].Keepalive = alive
+		peers[i].Keepalive = each
 	}
 }
 
@@ -89,7 +92,7 @@ func (k *Keeper) ensureSecond(ctx context.Context, snap *cluster.Snapshot) error
 		return err
 	}
 	want := wireguard.State{Private: k.now.second, Port: k.cfg.Second, Peers: Seconds(snap, k.cfg.Self, k.now.second.Public())}
-	keepAlive(want.Peers)
+	keepAlive(want.Peers, alive)
 	_, err := k.set(ctx, 1, k.standIn(), want)
 	if errors.Is(err, unix.EADDRINUSE) {
 		err = taken(err, k.cfg.Second, "GRAPEVINE_WIREGUARD_PORT, two less, to another port on this host")

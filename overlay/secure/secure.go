@@ -202,8 +202,11 @@ func (k *Keeper) ensure(ctx context.Context) (kind string, err error) {
 	snap := k.source.Snapshot()
 	k.begin(snap)
 	want := wireguard.State{Private: k.now.first, Port: k.cfg.Port, Peers: Peers(snap, k.cfg.Self, k.now.first.Public())}
-	if k.now.step() == renewed {
-		keepAlive(want.Peers)
+	switch self, _ := cluster.Get[cluster.Node](snap, string(k.cfg.Self)); {
+	case k.now.step() == renewed:
+		keepAlive(want.Peers, alive)
+	case self.Bind.IsValid():
+		keepAlive(want.Peers, behindNAT)
 	}
 	if kind, err = k.set(ctx, 0, k.device, want); errors.Is(err, unix.EADDRINUSE) {
 		err = taken(err, k.cfg.Port, "GRAPEVINE_WIREGUARD_PORT to another port on this host")

@@ -28,16 +28,20 @@ type objects struct {
 	members []member
 }
 
+// matters are what flows are added for, each by its function: a stage, or a part of some. One that needs a group of OpenFlow adds
+// a [GroupEntry] to the flows.
+var matters = []func(*compiler){
+	classify, tunnelSource, guardTunnel, guardGateway, guardEndpoints, guardHosts, guardNeighbours, guardGroups, guardAnswers,
+	answerARP, answerND, answerHosts, answerLinkLocal, passThrough, forwardHosts, forwardLocal, forwardGroups, forwardLinkLocal, forwardRanges, forwardEncrypted, forwardUnheard, forwardOutside, exitOut, exitIn, exitAnswers, exitErrors, exposeIn, exposeBack, exposeOut, guardHostPorts, probes,
+	checkVNIDs, emit, policyStages, policySettled, unmarked, policyHost, policyGuards, policyCrowds, policyMembers, policyRules, policyOpenings,
+}
+
 // ask returns the flows that the objects of in ask for, in the order of Sort: one that
 // several ask for is there as often. Each object asks for itself, whatever others there
 // are, but that ranges and neighbours depend on the index that their VTEP has.
 func ask(in objects, index map[netip.Addr]uint32) []Flow {
 	c := &compiler{in: in, index: index}
-	for _, stage := range []func(*compiler){
-		classify, tunnelSource, guardTunnel, guardGateway, guardEndpoints, guardHosts, guardNeighbours, guardGroups, guardAnswers,
-		answerARP, answerND, answerHosts, answerLinkLocal, passThrough, forwardHosts, forwardLocal, forwardGroups, forwardLinkLocal, forwardRanges, forwardEncrypted, forwardUnheard, forwardOutside, exitOut, exitIn, exitAnswers, exitErrors, exposeIn, exposeBack, exposeOut, guardHostPorts, probes,
-		checkVNIDs, emit, policyStages, policySettled, unmarked, policyHost, policyGuards, policyCrowds, policyMembers, policyRules, policyOpenings,
-	} {
+	for _, stage := range matters {
 		stage(c)
 	}
 	slices.SortFunc(c.flows, func(a, b Flow) int {

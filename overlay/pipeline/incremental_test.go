@@ -197,6 +197,86 @@ func oneOf[T any](t *rapid.T, old, next []T, id func(T) any) []T {
 	return old
 }
 
+// TestObjectsAskForGroups: what an object needs may be a group of OpenFlow: it comes with the object and the flow that sends to it, in a
+// bundle before that flow, changes alone, and goes with both, after the flow; all the same whether an input is compiled for itself or after another.
+func TestObjectsAskForGroups(t *testing.T) {
+	was := matters
+	t.Cleanup(func() { matters = was })
+	matters = append(slices.Clone(was), func(c *compiler) {
+		for _, g := range c.in.Groups {
+			if !netip.MustParsePrefix("239.0.0.0/8").Contains(g.Addr) {
+				continue // the scene's
+			}
+			id, buckets := g.VNID<<8|uint32(g.Addr.As16()[15]), ""
+			for _, p := range g.Ports {
+				buckets += ",bucket=actions=" + output(p)
+			}
+			c.flows = append(c.flows, GroupEntry(id, "type=all"+buckets))
+			c.add(Service, 100, vnidObject(g.VNID), match{}.toGroup(g), fmt.Sprintf("group:%d", id))
+		}
+	})
+	var c Compiler
+	var last []Flow
+	group := func(last byte, ports ...uint32) Group {
+		return Group{VNID: 5, Addr: netip.AddrFrom4([4]byte{239, 1, 1, last}), Ports: ports}
+	}
+	begin := scene(Metadata).Groups
+	for _, step := range []struct {
+		groups []Group
+		want   string // what is done to groups, and to flows that send to them
+	}{
+		{[]Group{group(1, 11)}, "add 1281, add flow"},
+		{[]Group{group(1, 11, 14)}, "modify 1281"},
+		{[]Group{group(1, 11, 14), group(2, 14)}, "add 1282, add flow"},
+		{[]Group{group(2, 14)}, "delete flow, delete 1281"},
+		{nil, "delete flow, delete 1282"},
+	} {
+		in := scene(Metadata)
+		in.Groups = append(slices.Clone(begin), step.groups...)
+		if last == nil { // all else is there
+			first := in
+			first.Groups = begin
+			if _, _, err := c.Compile(first); err != nil {
+				t.Fatal(err)
+			}
+			last, _ = Compile(first)
+		}
+		got, changes, err := c.Compile(in)
+		want, wantErr := Compile(in)
+		if err != nil || wantErr != nil {
+			t.Fatal(err, wantErr)
+		}
+		if d := cmp.Diff(want, got) + cmp.Diff(Diff(last, want), changes); d != "" {
+			t.Errorf("%s: %s", step.want, d)
+		}
+		last = slices.Clone(want)
+		if AnyGroup(got) != (len(step.groups) > 0) || len(changes.Add)+len(changes.Modify)+len(changes.Delete) > 8 {
+			t.Errorf("%s: %d flows are changed", step.want, len(changes.Add)+len(changes.Modify)+len(changes.Delete))
+		}
+		var did []string
+		for _, line := range changes.Lines() {
+			verb, rest, _ := strings.Cut(line, " ")
+			switch {
+			case verb == "group":
+				verb, rest, _ = strings.Cut(rest, " group_id=")
+				if verb == "add_or_mod" {
+					verb = "add"
+					if slices.ContainsFunc(changes.Modify, Flow.isGroup) {
+						verb = "modify"
+					}
+				}
+				id, _, _ := strings.Cut(rest, ",")
+				did = append(did, verb+" "+id)
+			case strings.Contains(line, fmt.Sprintf("table=%d,", Service)):
+				did = append(did, strings.TrimSuffix(verb, "_strict")+" flow")
+			}
+		}
+		if got := strings.Join(did, ", "); got != step.want {
+			t.Errorf("it does %q, want %q", got, step.want)
+		}
+	}
+}
+
 // TestCompilerIsCompile: what is compiled after something else is the same as if compiled
 // by itself, and the changes lead to it from the last that was not refused.
 func TestCompilerIsCompile(t *testing.T) {

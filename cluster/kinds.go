@@ -115,8 +115,7 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint8(k))
 }
 
-// Key identifies a record. ID is the node ID, network name, prefix, endpoint
-// ID, "network/host", block, "scope/network/name", "network/name", a node ID, a network name, a name, "endpoint/host", "scope/network/name", a name, a node ID, "scope/network/name/key", a node ID, a node ID or a network name, by kind.
+// Key identifies a record: what ID is, the body of its kind says by its method Key.
 type Key struct {
 	Kind Kind
 	ID   string
@@ -125,8 +124,8 @@ type Key struct {
 // String is "kind id", for people.
 func (k Key) String() string { return fmt.Sprintf("%s %.80q", k.Kind, k.ID) }
 
-// Body is the content of a live record: Node, Network, Subnet, Endpoint, Use,
-// Claim, Policy, Service, Addresses, Realm, Egress, EgressHolder, Listen, Trial, LabelEgress, Bare, SignedPolicy, Through, Unfit or NetworkLimits, by value. The numbers in the field tags are wire format: append only.
+// Body is the content of a live record, by value: of the kinds that have a row, or what this agent cannot read. The numbers in the field
+// tags are wire format: append only.
 type Body interface {
 	Key() Key
 	// validate returns nil if it keeps to the limits of this package and makes sense by itself.

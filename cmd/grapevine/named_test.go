@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -14,6 +15,9 @@ var (
 	aPath = regexp.MustCompile("`([A-Za-z.][\\w.-]*(?:/[\\w.*-]+)+/?|[a-z_0-9]+\\.go)`")
 	// aTest is a test, a fuzz test or a benchmark.
 	aTest = regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z]\\w*)`")
+	// ofPackage is a package and its tests: "`host/nat` TestForbid, TestAgain", or "`TestForbid` of `host/nat`".
+	ofPackage = regexp.MustCompile("`([a-z][a-z0-9/]*)`:? ((?:Test|Fuzz|Benchmark)[A-Z]\\w*(?:(?:, | and )(?:Test|Fuzz|Benchmark)[A-Z]\\w*)*)")
+	bareTest  = regexp.MustCompile("\\b(?:Test|Fuzz|Benchmark)[A-Z]\\w*[a-z0-9]\\b")
 	// declared is one in the source.
 	declared = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)[A-Z]\w*)\(`)
 )
@@ -55,7 +59,7 @@ func exists(root string, files []string, path string) bool {
 // about the design, or CONTRIBUTING, names.
 func TestDocsNameWhatIsThere(t *testing.T) {
 	root, files := filepath.Join("..", ".."), tracked(t)
-	tests := map[string]bool{}
+	tests, in := map[string]bool{}, map[string][]string{} // in: of each the packages
 	var docs []string
 	for _, f := range files {
 		switch {
@@ -69,11 +73,13 @@ func TestDocsNameWhatIsThere(t *testing.T) {
 			}
 			for _, m := range declared.FindAllSubmatch(b, -1) {
 				tests[string(m[1])] = true
+				in[string(m[1])] = append(in[string(m[1])], filepath.Dir(f))
 			}
 		case strings.HasSuffix(f, ".md"):
 			docs = append(docs, f)
 		}
 	}
+	checked := 0
 	for _, f := range docs {
 		b, err := os.ReadFile(filepath.Join(root, f))
 		if err != nil {
@@ -84,6 +90,17 @@ func TestDocsNameWhatIsThere(t *testing.T) {
 				t.Errorf("%s names the test %s, which is not there", f, m[1])
 			}
 		}
+		for _, m := range ofPackage.FindAllStringSubmatch(string(b), -1) {
+			if info, err := os.Stat(filepath.Join(root, m[1])); err != nil || !info.IsDir() {
+				continue // a word, and no package
+			}
+			for _, test := range bareTest.FindAllString(m[2], -1) {
+				if !slices.Contains(in[test], m[1]) {
+					t.Errorf("%s names the test %s of %s, which is in %v", f, test, m[1], in[test])
+				}
+				checked++
+			}
+		}
 		if !strings.HasPrefix(f, "docs/design/") && f != "CONTRIBUTING.md" {
 			continue
 		}
@@ -92,5 +109,51 @@ func TestDocsNameWhatIsThere(t *testing.T) {
 				t.Errorf("%s names %s, which is not there", f, m[1])
 			}
 		}
+	}
+	if checked < 100 {
+		t.Errorf("%d tests are named with their package: has the form changed?", checked)
+	}
+}
+
+// TestDecisionsAreShort: a decision is one short section.
+func TestDecisionsAreShort(t *testing.T) {
+	const most = 300 // words
+	b, err := os.ReadFile(filepath.Join("..", "..", "docs", "design", "decisions.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sections := strings.Split(string(b), "\n### ")
+	if len(sections) < 200 {
+		t.Errorf("%d sections: has the form changed?", len(sections))
+	}
+	for i, s := range sections {
+		heading, _, _ := strings.Cut(s, "\n")
+		if n := len(strings.Fields(s)); n > most {
+			t.Errorf("%q has %d words, and may have %d: it is several decisions", heading, n, most)
+		}
+		if i+1 < len(sections) && !strings.HasSuffix(s, "\n") {
+			t.Errorf("no blank line follows %q", heading)
+		}
+	}
+}
+
+// TestGlossaryIsInOrder: a word is found where it is looked for.
+func TestGlossaryIsInOrder(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join("..", "..", "docs", "design", "glossary.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := ""
+	for line := range strings.Lines(string(b)) {
+		if word, row := strings.CutPrefix(line, "| "); row && !strings.HasPrefix(line, "| word ") {
+			word, _, _ = strings.Cut(word, " |")
+			if word = strings.ToLower(word); word < last {
+				t.Errorf("%s comes after %s", word, last)
+			}
+			last = word
+		}
+	}
+	if last == "" {
+		t.Error("there is no word")
 	}
 }

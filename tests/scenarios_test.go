@@ -42,6 +42,7 @@ var rare = [][3]string{
 	{"published-forms", "underlay-moves", "second-address"},       // published-ports, advertise
 	{"policy-cases", "portscan", "bare"},                          // policy, metrics, fastpath
 	{"encrypted-removed", "policy-keys", "encrypted-nat"},         // encrypted-gone, policy, advertise
+	{"", "", "client-stolen"},                                     // client
 }
 
 // rareWithin is by when the rare ones begin in a run of all tests, whose time is short: the others take 8 to 12 minutes, and on a machine

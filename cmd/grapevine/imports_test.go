@@ -213,6 +213,37 @@ func TestImports(t *testing.T) {
 	}
 }
 
+// eachOther are folders that may stand on each other, and why.
+var eachOther = map[string]string{
+	"api policy": "api/view has a snapshot as bodies of HTTP, policies as well; policy/edit answers people in such bodies. Neither package stands on the other",
+}
+
+// TestNoTwoFolders: no two folders stand on each other, though none of their packages does. Packages that are for tests are left out.
+func TestNoTwoFolders(t *testing.T) {
+	by := map[[2]string]string{} // one folder on another one: a package
+	for room, others := range mayImport {
+		if strings.HasSuffix(room, "test") {
+			continue
+		}
+		for _, other := range strings.Fields(others) {
+			from, _, _ := strings.Cut(room, "/")
+			to, _, _ := strings.Cut(other, "/")
+			if from != to {
+				by[[2]string{from, to}] = room + " imports " + other
+			}
+		}
+	}
+	for pair, one := range by {
+		name := pair[0] + " " + pair[1]
+		back, both := by[[2]string{pair[1], pair[0]}]
+		if why := eachOther[name]; both && pair[0] < pair[1] && why == "" {
+			t.Errorf("%s and %s stand on each other: %s, and %s", pair[0], pair[1], one, back)
+		} else if why != "" && !both {
+			t.Errorf("%s do not stand on each other any more", name)
+		}
+	}
+}
+
 // TestNoTemplates: nothing of the program makes text by a template, which may call any method by its name: the linker
 // then keeps all methods of all types, and the program is a sixth larger. Cobra does once it is given a template; net/rpc,
 // which comes with msgpack, and msgpack do in what nothing calls (html/template is of net/rpc).

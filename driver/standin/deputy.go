@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -89,14 +88,21 @@ type vigil struct {
 func deputise(ctx context.Context, l *net.UnixListener, path string, began time.Time, v vigil) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	d := &deputy{UnixListener: l, agents: v.agents, over: cancel, open: map[net.Conn]struct{}{}}
-	defer d.close() // those whom it has not answered call again, and reach the agent
+	d := &deputy{UnixListener: l, agents: v.agents, over: cancel}
 	made, err := os.Lstat(path)
 	if err != nil {
-		return fmt.Errorf("look for the agent's socket: %w", err)
+		return errors.Join(fmt.Errorf("look for the agent's socket: %w", err), l.Close())
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- d.server(began).Serve(context.WithoutCancel(ctx), d) }()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		failed <- d.server(began).Serve(context.WithoutCancel(ctx), d)
+	}()
+	defer func() { // the server hangs up on all: those whom it has not answered call again, and reach the agent
+		_ = l.Close()
+		<-over
+	}()
 	look := time.NewTicker(v.every)
 	defer look.Stop()
 	for needed := time.Now(); ; {
@@ -124,9 +130,6 @@ type deputy struct {
 	*net.UnixListener
 	agents string // the name of agents' processes
 	over   func()
-
-	mu   sync.Mutex
-	open map[net.Conn]struct{}
 }
 
 // server answers Docker's calls.
@@ -158,20 +161,7 @@ func (d *deputy) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.open[c] = struct{}{}
 	return &client{Conn: c, of: d, agent: socket.Peer(c) == d.agents}, nil
-}
-
-// close hangs up on all.
-func (d *deputy) close() {
-	_ = d.UnixListener.Close()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for c := range d.open {
-		_ = c.Close()
-	}
 }
 
 // client is a connection to a deputy.
@@ -192,14 +182,6 @@ func (c *client) Read(b []byte) (int, error) {
 		c.of.over()
 	}
 	return n, err
-}
-
-// Close implements net.Conn.
-func (c *client) Close() error {
-	c.of.mu.Lock()
-	delete(c.of.open, c.Conn)
-	c.of.mu.Unlock()
-	return c.Conn.Close()
 }
 
 // Dismiss has a deputy that answers at path give way, and reports whether there was one. An agent does not heed it.

@@ -15,9 +15,11 @@ var (
 	aPath = regexp.MustCompile("`([A-Za-z.][\\w.-]*(?:/[\\w.*-]+)+/?|[a-z_0-9]+\\.go)`")
 	// aTest is a test, a fuzz test or a benchmark.
 	aTest = regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z]\\w*)`")
-	// ofPackage is a package and its tests: "`host/nat` TestForbid, TestAgain", or "`TestForbid` of `host/nat`".
+	// ofPackage is a package and its tests, as "`host/nat` TestForbid, TestAgain"; bareTest is one of them.
 	ofPackage = regexp.MustCompile("`([a-z][a-z0-9/]*)`:? ((?:Test|Fuzz|Benchmark)[A-Z]\\w*(?:(?:, | and )(?:Test|Fuzz|Benchmark)[A-Z]\\w*)*)")
-	bareTest  = regexp.MustCompile("\\b(?:Test|Fuzz|Benchmark)[A-Z]\\w*[a-z0-9]\\b")
+	bareTest  = regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z]\w*[a-z0-9]\b`)
+	// isOf is the other spelling: "`TestCut` of `host/lan`".
+	isOf = regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z]\\w*)` of `([a-z][a-z0-9/]*)`")
 	// declared is one in the source.
 	declared = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)[A-Z]\w*)\(`)
 )
@@ -90,7 +92,11 @@ func TestDocsNameWhatIsThere(t *testing.T) {
 				t.Errorf("%s names the test %s, which is not there", f, m[1])
 			}
 		}
-		for _, m := range ofPackage.FindAllStringSubmatch(string(b), -1) {
+		said := ofPackage.FindAllStringSubmatch(string(b), -1)
+		for _, m := range isOf.FindAllStringSubmatch(string(b), -1) {
+			said = append(said, []string{"", m[2], m[1]})
+		}
+		for _, m := range said {
 			if info, err := os.Stat(filepath.Join(root, m[1])); err != nil || !info.IsDir() {
 				continue // a word, and no package
 			}

@@ -38,8 +38,12 @@ func encrypted(cfg Config) []nft.Chain {
 	ofIPv4 := accept("addresses inside are of IPv6", isFamily(false))
 	taken := append(unencrypted, nothingElse, asContainer(false), ofIPv4, asContainer(true))
 	if cfg.Partly {
-		taken = slices.Concat([]nft.Rule{nothingElse, asContainer(false), ofIPv4}, unencrypted, []nft.Rule{asContainer(true)})
+		// What networks in the clear send over IPv4 comes here, each packet, and is asked one thing. The switch knows nobody by a container's
+		// address, or by one of IPv4 inside: no tunnel of it has come from there.
+		ofOthers := accept("VXLAN over IPv4 is of networks in the clear", isFamily(false), udpTo(cfg.VXLAN))
+		taken = slices.Concat([]nft.Rule{ofOthers, nothingElse, asContainer(false), ofIPv4}, unencrypted, []nft.Rule{asContainer(true)})
 	}
+	elsewhereTo := accept("what is for nobody in the overlay goes as it likes", src{false, cluster, true}.not())
 	chains := []nft.Chain{
 		{Name: "encrypted-in", Type: "filter", Hook: unix.NF_INET_LOCAL_IN, Priority: priority - 1, Rules: taken},
 		{Name: "encrypted-forward", Type: "filter", Hook: unix.NF_INET_FORWARD, Priority: priority - 1, Rules: []nft.Rule{
@@ -51,7 +55,7 @@ func encrypted(cfg Config) []nft.Chain {
 			toRanges(cfg.Interface, false, ofNetworks[0]), toRanges(cfg.Interface, true, ofNetworks[1]),
 		}},
 		{Name: "encrypted-last", Type: "filter", Hook: unix.NF_INET_POST_ROUTING, Priority: afterNAT + 1, Rules: []nft.Rule{
-			toContainer(cfg.Interface, false), ofIPv4,
+			elsewhereTo, toContainer(cfg.Interface, false), ofIPv4,
 			drop("nothing to the hosts inside goes another way", toSecure, wire),
 			drop("nor from this one inside, whatever NAT makes of where to", fromSecure, wire),
 			drop("and of where from", begunSecure, wire),

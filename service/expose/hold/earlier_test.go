@@ -117,16 +117,16 @@ func (b *before) listen() (end func()) {
 func (b *before) noted() (n int) {
 	b.t.Helper()
 	if err := b.file.View(func(tx *store.Tx) error {
-		return formers.ForEach(tx, func(string, former) error { n++; return nil })
+		return earlierBucket.ForEach(tx, func(string, earlier) error { n++; return nil })
 	}); err != nil {
 		b.t.Fatal(err)
 	}
 	return n
 }
 
-// TestFormerProgram: a program that had the port before has it again after its restart, and a boot; of one that does
+// TestEarlierProgram: a program that had the port before has it again after its restart, and a boot; of one that does
 // not come back the port is this host's after Patience, in which Docker has answered.
-func TestFormerProgram(t *testing.T) {
+func TestEarlierProgram(t *testing.T) {
 	b := newBefore(t)
 	end := b.listen()
 	b.after(glance)
@@ -155,8 +155,8 @@ func TestFormerProgram(t *testing.T) {
 	}
 }
 
-// TestFormerContainer: the port of a container is its own while it is there, running or not, and nobody's once it is removed.
-func TestFormerContainer(t *testing.T) {
+// TestEarlierContainer: the port of a container is its own while it is there, running or not, and nobody's once it is removed.
+func TestEarlierContainer(t *testing.T) {
 	b := newBefore(t)
 	end := b.listen() // Docker's proxy
 	other := Publisher{Name: "other", Running: true, Has: func(p expose.Port) bool { return p == expose.Port{Port: 8443} }}
@@ -180,9 +180,9 @@ func TestFormerContainer(t *testing.T) {
 	b.want("it is removed", false, false)
 }
 
-// TestFormerNext: the port of a program that is gone waits for a stopped container that is to have it, which is named, and Docker is asked
+// TestEarlierNext: the port of a program that is gone waits for a stopped container that is to have it, which is named, and Docker is asked
 // each minute.
-func TestFormerNext(t *testing.T) {
+func TestEarlierNext(t *testing.T) {
 	b := newBefore(t)
 	end := b.listen()
 	b.after(glance)
@@ -220,8 +220,8 @@ func TestFormerNext(t *testing.T) {
 	b.want("it is gone for long", false, false)
 }
 
-// TestFormerConnection: a connection from the port is in the way of holding it, and nobody who had it before.
-func TestFormerConnection(t *testing.T) {
+// TestEarlierConnection: a connection from the port is in the way of holding it, and nobody who had it before.
+func TestEarlierConnection(t *testing.T) {
 	b := newBefore(t)
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -241,8 +241,8 @@ func TestFormerConnection(t *testing.T) {
 	b.want("it has ended", false, false)
 }
 
-// TestFormerEnds: who exposes the port anew has it if it is free then, and who exposes it no more leaves no note.
-func TestFormerEnds(t *testing.T) {
+// TestEarlierEnds: who exposes the port anew has it if it is free then, and who exposes it no more leaves no note.
+func TestEarlierEnds(t *testing.T) {
 	b := newBefore(t)
 	end := b.listen()
 	b.after(glance)

@@ -29,9 +29,9 @@ type Publisher struct {
 	Has     func(expose.Port) bool
 }
 
-// former had an exposed port on this host before the host could take it. It stays the former's while that one is away, as
+// earlier had an exposed port on this host before the host could take it. It stays the earlier one's while that one is away, as
 // over its restart or a boot.
-type former struct {
+type earlier struct {
 	Name    string          // the exposure's
 	Version cluster.Version // of the exposure's record: a newer one exposes the port anew
 	By      string          // who
@@ -48,7 +48,7 @@ type former struct {
 	next  string    // which one, if it is not By
 }
 
-var formers = store.NewBucket[former]("exposed-before")
+var earlierBucket = store.NewBucket[earlier]("exposed-before")
 
 // answer is what Docker said when it was asked at a round.
 type answer struct {
@@ -57,24 +57,24 @@ type answer struct {
 	err  error
 }
 
-// past knows the former ones, on the disk too. Only inquire may run beside the other methods.
+// past knows the earlier ones, on the disk too. Only inquire may run beside the other methods.
 type past struct {
 	file       store.File // nil: nothing lasts
 	publishers func(context.Context) ([]Publisher, error)
 	log        *slog.Logger
-	who        map[string]*former // by port
+	who        map[string]*earlier // by port
 	ask        chan time.Time
 	told       chan answer
 	last       answer
 }
 
 func newPast(cfg Config) *past {
-	p := &past{file: cfg.State, publishers: cfg.Publishers, log: cfg.Log, who: map[string]*former{}, ask: make(chan time.Time, 1), told: make(chan answer, 1)}
+	p := &past{file: cfg.State, publishers: cfg.Publishers, log: cfg.Log, who: map[string]*earlier{}, ask: make(chan time.Time, 1), told: make(chan answer, 1)}
 	if p.file == nil {
 		return p
 	}
 	err := p.file.View(func(tx *store.Tx) error {
-		return formers.ForEach(tx, func(port string, f former) error {
+		return earlierBucket.ForEach(tx, func(port string, f earlier) error {
 			p.who[port] = &f
 			return nil
 		})
@@ -110,7 +110,7 @@ func (p *past) inquireAt(ctx context.Context, at time.Time) {
 }
 
 // has returns who is to keep the port of an exposure, nil if nobody is. taken says who has it now; it is asked when look is set.
-func (p *past) has(e expose.Exposure, v cluster.Version, look bool, now time.Time, taken func() (by string, is bool)) *former {
+func (p *past) has(e expose.Exposure, v cluster.Version, look bool, now time.Time, taken func() (by string, is bool)) *earlier {
 	f := p.who[e.Text()]
 	if f == nil {
 		return nil
@@ -137,7 +137,7 @@ func (p *past) has(e expose.Exposure, v cluster.Version, look bool, now time.Tim
 	return f
 }
 
-func (p *past) look(f *former, now time.Time, taken func() (string, bool)) {
+func (p *past) look(f *earlier, now time.Time, taken func() (string, bool)) {
 	by, is := taken()
 	switch {
 	case is:
@@ -156,7 +156,7 @@ func (p *past) look(f *former, now time.Time, taken func() (string, bool)) {
 }
 
 // inquiry has Docker asked.
-func (p *past) inquiry(f *former, now time.Time) {
+func (p *past) inquiry(f *earlier, now time.Time) {
 	select {
 	case p.ask <- now:
 	default: // it is asked already
@@ -165,7 +165,7 @@ func (p *past) inquiry(f *former, now time.Time) {
 }
 
 // hear thinks of Docker's last answer.
-func (p *past) hear(port expose.Port, f *former) {
+func (p *past) hear(port expose.Port, f *earlier) {
 	if !p.last.at.After(f.heard) {
 		return
 	}
@@ -198,18 +198,18 @@ func (p *past) hear(port expose.Port, f *former) {
 
 // note notes who has a port.
 func (p *past) note(e expose.Exposure, v cluster.Version, by string, now time.Time) {
-	f := &former{Name: e.Name(), Version: v, By: by}
+	f := &earlier{Name: e.Name(), Version: v, By: by}
 	p.who[e.Text()] = f
 	p.save(e.Port, f)
 	p.inquiry(f, now)
 }
 
-func (p *past) save(port expose.Port, f *former) {
+func (p *past) save(port expose.Port, f *earlier) {
 	f.unsaved = false
 	if p.file == nil {
 		return
 	}
-	if err := p.file.Update(func(tx *store.Tx) error { return formers.Put(tx, port.Text(), *f) }); err != nil {
+	if err := p.file.Update(func(tx *store.Tx) error { return earlierBucket.Put(tx, port.Text(), *f) }); err != nil {
 		f.unsaved = true
 		p.log.Warn("the agent cannot note who had an exposed port before, and tries again", "port", port.Text(), "error", err)
 	}
@@ -223,7 +223,7 @@ func (p *past) forget(port expose.Port) {
 	if p.file == nil {
 		return
 	}
-	if err := p.file.Update(func(tx *store.Tx) error { return formers.Delete(tx, port.Text()) }); err != nil {
+	if err := p.file.Update(func(tx *store.Tx) error { return earlierBucket.Delete(tx, port.Text()) }); err != nil {
 		p.log.Warn("the agent cannot note that an exposed port is nobody else's any more", "port", port.Text(), "error", err)
 	}
 }

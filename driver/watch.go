@@ -230,6 +230,7 @@ func (d *mirror) look(ctx context.Context) (open bool, err error) {
 			break
 		}
 		d.seeSelf(&v)
+		d.seeReach(&v) // a network that has its name now may be another one's rival
 	}
 	d.followSubnets(d.core.replica.Snapshot())
 	return d.core.again || d.unnamed(), d.collect(v)

@@ -37,7 +37,7 @@ func TestScenarios(t *testing.T) {
 		t.Fatalf("no scenarios: %v", err)
 	}
 	if !*byTurns { // these kernels have netem, which the machine's may lack; and what a host reaches by itself, and the ports of every host, are asked of the kernel's datapath, too
-		files = append(files, "../scenarios/lag.txtar", "../scenarios/reach.txtar", "../scenarios/host-changed.txtar", "../scenarios/expose.txtar", "rare/wrapped6.txtar")
+		files = append(files, "../scenarios/lag.txtar", "../scenarios/reach.txtar", "../scenarios/host-changed.txtar", "../scenarios/expose.txtar", "rare/wrapped6.txtar", "rare/wrapped-userspace.txtar")
 	}
 	one := *change
 	if *byTurns {

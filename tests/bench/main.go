@@ -101,6 +101,7 @@ func run(ctx context.Context, o options) (err error) {
 		{"policies: connections with them, against those without and Docker's overlay", more{b}.policies},
 		{"multicast: to a group, against the member's own address", more{b}.multicast},
 		{"beside: a network in the clear, with an encrypted one and without", b.beside},
+		{"counted: who talks to whom, against not", more{b}.counted},
 	}
 	for i, step := range steps {
 		if o.only == "" && i >= usual {

@@ -3,6 +3,7 @@ package fastpath
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"maps"
 	"slices"
 	"testing"
@@ -357,5 +358,102 @@ func TestOwnSeats(t *testing.T) {
 	must(t, w.tables.void(in))
 	if has, err = w.tables.take(func(ownKey, ownValue) bool { return false }); err != nil || has[ownShares] != 0 {
 		t.Error("what has begun long ago is there, though numbers begin again", has, err)
+	}
+}
+
+// TestRestsBeforeAGenerationEnds: what has begun without the switch is answered before the rules change, and meanwhile nothing begins;
+// where nothing has begun since, nobody waits. An agent that is killed then leaves the switch all beginnings.
+func TestRestsBeforeAGenerationEnds(t *testing.T) {
+	w := newJudges(t)
+	in := w.called(t, 0x9abcdef0, "b")
+	must(t, w.objs.GvGeneration.Put(secretPlace, in.Secret))
+	must(t, w.tables.void(in))
+	const syn, ack = 2, 16
+	carried := func(from, to int, source, dest uint16, flags byte) bool {
+		p := in.Ports[from]
+		l4 := make([]byte, 20)
+		binary.BigEndian.PutUint16(l4, source)
+		binary.BigEndian.PutUint16(l4[2:], dest)
+		l4[12], l4[13] = 0x50, flags
+		ip := make([]byte, 20)
+		ip[0], ip[3], ip[8], ip[9] = 0x45, 40, 64, 6
+		copy(ip[12:], p.Addrs[0].AsSlice())
+		copy(ip[16:], in.Ports[to].Addrs[0].AsSlice())
+		data := slices.Concat(pipeline.RouterMAC, p.MAC, []byte{8, 0}, ip, l4)
+		ret, err := w.objs.GvEndpoint.Run(&ebpf.RunOptions{Data: data, DataOut: make([]byte, len(data)+256), Context: [48]uint32{10: w.device[p.Endpoint]}})
+		must(t, err)
+		return ret != ^uint32(0)
+	}
+	grant := func() {
+		p := in.Ports[1]
+		l4 := make([]byte, 20)
+		l4[1], l4[3], l4[12], l4[13] = 1, 80, 0x50, syn
+		ip := make([]byte, 20)
+		ip[0], ip[3], ip[8], ip[9] = 0x45, 40, 64, 6
+		copy(ip[12:], p.Addrs[0].AsSlice())
+		copy(ip[16:], in.Ports[0].Addrs[0].AsSlice())
+		data := slices.Concat(pipeline.RouterMAC, p.MAC, []byte{8, 0}, ip, l4)
+		copy(data[6:], []byte{3, byte(in.Generation >> 8), byte(in.Generation), 0, 0x10, 2})
+		_, err := w.objs.GvNoteLocal.Run(&ebpf.RunOptions{Data: data, DataOut: make([]byte, len(data)+256), Context: [48]uint32{}})
+		must(t, err)
+	}
+	grant()
+	if !carried(1, 0, 20000, 80, syn) {
+		t.Fatal("nothing begins without the switch")
+	}
+	writes := 0
+	look := func(do func()) func() error {
+		writes = 0
+		return func() error {
+			if writes++; writes == 2 {
+				do()
+			}
+			return nil
+		}
+	}
+	w.tables.before = look(func() {
+		if !carried(0, 1, 80, 20000, syn|ack) {
+			t.Error("what has begun is not answered while the fast path rests")
+		}
+		if carried(1, 0, 20001, 80, syn) {
+			t.Error("a connection begins while the fast path rests")
+		}
+	})
+	in.Generation++
+	must(t, w.tables.void(in))
+	if writes < 2 || carried(0, 1, 80, 20000, syn|ack) {
+		t.Errorf("%d writes; or by rules that are over an answer is carried", writes)
+	}
+
+	// Nothing has begun since.
+	w.tables.before = look(func() {})
+	in.Generation++
+	must(t, w.tables.void(in))
+	if writes != 1 {
+		t.Errorf("%d writes where nothing has begun, want the generation alone", writes)
+	}
+
+	// Killed.
+	grant()
+	if !carried(1, 0, 20002, 80, syn) {
+		t.Fatal("nothing begins without the switch")
+	}
+	w.tables.before = func() error {
+		if writes++; writes == 3 {
+			return errKilled
+		}
+		return nil
+	}
+	in.Generation++
+	if err := w.tables.void(in); !errors.Is(err, errKilled) {
+		t.Fatal(err)
+	}
+	if carried(1, 0, 20003, 80, syn) {
+		t.Error("a connection begins after an agent was killed that had the fast path rest")
+	}
+	w.tables.before, w.tables.known = nil, known{}
+	must(t, w.tables.void(in))
+	if w.tables.known.generation != uint32(in.Generation) {
+		t.Errorf("the next agent has generation %d, want %d", w.tables.known.generation, in.Generation)
 	}
 }

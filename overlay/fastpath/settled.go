@@ -38,7 +38,8 @@ func (t *tables) readKnown() error {
 	if err := t.generation.Lookup(uint32(0), &now.generation); err != nil {
 		return fmt.Errorf("read the fast path's generation of rules: %w", err)
 	}
-	if now.generation == 0 { // no slot was ever given
+	now.generation &^= resting // of an agent that was killed then
+	if now.generation == 0 {   // no slot was ever given
 		t.known = now
 		return nil
 	}
@@ -74,7 +75,10 @@ func (t *tables) void(in pipeline.Input) error {
 		}
 	}
 	if in.Generation != 0 && t.known.generation != uint32(in.Generation) {
-		if err := t.put(t.generation, uint32(0), uint32(in.Generation)); err != nil {
+		if err := t.rest(); err != nil {
+			return err
+		}
+		if err := t.put(t.generation, currentPlace, uint32(in.Generation)); err != nil {
 			return fmt.Errorf("begin a generation of rules in the fast path: %w", err)
 		}
 		t.known.generation = uint32(in.Generation)
@@ -103,6 +107,37 @@ func (t *tables) void(in pipeline.Input) error {
 		}
 	}
 	return nil
+}
+
+// resting is, with the generation, that nothing begins without the switch; restFor is for how long, which is as long as it takes to answer
+// a first packet in a local network.
+const (
+	resting = uint32(1) << 16
+	restFor = 20 * time.Millisecond
+)
+
+// rest lets what has just begun without the switch be answered, before the generation is over by which it began: the switch knows nothing
+// of it, and has no way for an answer to a first packet that it has not seen.
+func (t *tables) rest() error {
+	began, err := t.began()
+	if err != nil || t.known.generation == 0 || began == t.rested {
+		return err
+	}
+	if err := t.put(t.generation, currentPlace, t.known.generation|resting); err != nil {
+		return fmt.Errorf("have connections begin by the switch: %w", err)
+	}
+	time.Sleep(restFor)
+	t.rested, err = t.began()
+	return err
+}
+
+// began counts the connections that have begun without the switch.
+func (t *tables) began() (uint32, error) {
+	var all seats
+	if err := t.seats.Lookup(uint32(ownShares), &all); err != nil {
+		return 0, fmt.Errorf("read how many connections the fast path began: %w", err)
+	}
+	return all.Began, nil
 }
 
 // countFor has a slot count for a rule, from nothing; 0: for none.

@@ -94,6 +94,8 @@ type tables struct {
 	known known           // of settled
 	begun map[uint32]bool // rules that count from nothing when the next flows come
 
+	rested uint32 // connections that had begun without the switch when it was last waited for their answers
+
 	left []netip.Addr // of which connections may be known still
 
 	refused, refusals uint32 // connections that found no seat, since the last but one sweep, and until the last one

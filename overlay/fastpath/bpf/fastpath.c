@@ -306,9 +306,11 @@ struct {
 	__type(value, __u32);
 } gv_swept SEC(".maps");
 
-// The generation of now: it is raised before the switch's rules change, and nothing that was noted before counts. Behind it is
-// what the switch knows a HINT by.
+// The generation of now: it is raised before the switch's rules change, and nothing that was noted before counts. Before that it rests
+// for a moment (RESTING, above the generation): nothing begins without the switch, so that what has begun is answered. Behind it is what
+// the switch knows a HINT by.
 enum { GENERATION, SECRET };
+#define RESTING 0x10000
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -1121,7 +1123,7 @@ static __always_inline int rides_own(struct ride *r, __u32 generation, int how)
 // for a part of that connection, if it knew that. Only of connections that it does not know: it lets through what is about others.
 static __always_inline int error_rides(struct __sk_buff *skb, const struct headers *h, struct ride *r, int how)
 {
-	__u32 generation = word(GENERATION), size, at = h->transport + sizeof(struct icmp6hdr);
+	__u32 generation = word(GENERATION) & 0xffff, size, at = h->transport + sizeof(struct icmp6hdr);
 	struct addr src, dst;
 	__be16 ports[2];
 	__u64 what, born;
@@ -1177,6 +1179,9 @@ static __always_inline int rides(struct __sk_buff *skb, const struct headers *h,
 	if (ride_of(skb, h, r))
 		return error_rides(skb, h, r, how);
 	generation = word(GENERATION);
+	if (generation & RESTING)
+		how &= ~MAY_BEGIN;
+	generation &= 0xffff;
 	if (r->tuple.protocol == IPPROTO_TCP) {
 		own = rides_own(r, generation, how);
 		if (own >= 0)

@@ -96,7 +96,7 @@ func (w World) NamesOf(endpoint string) (list []Domain) {
 }
 
 // never are addresses that no name opens, whoever has it: what is near the container itself, or nobody's, or leads to an
-// address of IPv4 by a way that has been given up (RFC 7526).
+// address of IPv4 by a way that has been given up (RFC 7526, RFC 6890, RFC 2765).
 var never = []struct {
 	prefix netip.Prefix
 	is     string
@@ -104,8 +104,9 @@ var never = []struct {
 	{netip.MustParsePrefix("127.0.0.0/8"), "loopback"}, {netip.MustParsePrefix("::1/128"), "loopback"},
 	{netip.MustParsePrefix("169.254.0.0/16"), "link-local"}, {netip.MustParsePrefix("fe80::/10"), "link-local"}, {netip.MustParsePrefix("fec0::/10"), "site-local"},
 	{netip.MustParsePrefix("224.0.0.0/4"), "multicast"}, {netip.MustParsePrefix("ff00::/8"), "multicast"},
-	{netip.MustParsePrefix("0.0.0.0/8"), "no host's"}, {netip.MustParsePrefix("240.0.0.0/4"), "no host's"}, {netip.MustParsePrefix("::/96"), "no host's"}, {netip.MustParsePrefix("::ffff:0:0/96"), "no host's"},
-	{netip.MustParsePrefix("2002::/16"), "of 6to4"},
+	{netip.MustParsePrefix("0.0.0.0/8"), "no host's"}, {netip.MustParsePrefix("240.0.0.0/4"), "no host's"}, {netip.MustParsePrefix("::/96"), "no host's"}, {netip.MustParsePrefix("::ffff:0:0/96"), "no host's"}, {netip.MustParsePrefix("::ffff:0:0:0/96"), "no host's"},
+	{netip.MustParsePrefix("2002::/16"), "of 6to4"}, {netip.MustParsePrefix("192.88.99.0/24"), "of 6to4"}, {netip.MustParsePrefix("2001::/32"), "of Teredo"},
+	{netip.MustParsePrefix("fd67:7261:7065::/64"), "a host's to its containers"}, {netip.MustParsePrefix("fd67:7261:7065:2::/112"), "a caller's of a published port"}, // as 240.0.0.0/4
 	// Where clouds have what link-local 169.254.169.254 is elsewhere: who asks there is told its machine's secrets.
 	{netip.MustParsePrefix("100.100.100.200/32"), metadata}, {netip.MustParsePrefix("168.63.129.16/32"), metadata}, {netip.MustParsePrefix("192.0.0.192/32"), metadata}, // Alibaba, Azure, Oracle
 	{netip.MustParsePrefix("fd00:ec2::254/128"), metadata}, {netip.MustParsePrefix("fd20:ce::254/128"), metadata}, // Amazon, Google

@@ -33,7 +33,7 @@ func TestBehind(t *testing.T) {
 			t.Errorf("behind %s is %s, want %s", text, got, want)
 		}
 	}
-	for text, want := range map[string]string{"2002:a80:7::1": "of 6to4", "2002:c000:201::": "of 6to4", "fec0::1": "site-local", "feff::1": "site-local", "fe80::1": "link-local", "2003::1": "", "10.0.0.1": "",
+	for text, want := range map[string]string{"2002:a80:7::1": "of 6to4", "2002:c000:201::": "of 6to4", "fec0::1": "site-local", "feff::1": "site-local", "fe80::1": "link-local", "2003::1": "", "10.0.0.1": "", "192.88.99.1": "of 6to4", "2001:0:a80:7::1": "of Teredo", "2001:db8::1": "", "::ffff:0:a80:7": "no host's", "fd67:7261:7065::1": "a host's to its containers", "fd67:7261:7065:2::1": "a caller's of a published port",
 		"169.254.169.254": "link-local", "100.100.100.200": metadata, "168.63.129.16": metadata, "192.0.0.192": metadata, "fd00:ec2::254": metadata, "fd20:ce::254": metadata, "100.100.100.201": "", "fd00:ec2::253": ""} {
 		if got := NeverByName(netip.MustParseAddr(text)); got != want {
 			t.Errorf("%s is %q, want %q", text, got, want)

@@ -178,7 +178,7 @@ func showClients(w io.Writer, all []api.NetworkClient) error {
 
 func newClientRemove() *cobra.Command {
 	return verb(&cobra.Command{
-		Use:   "remove NAME",
+		Use: "remove NAME", Aliases: []string{"rm", "delete"},
 		Short: "Remove a client",
 		Long: `Remove a client, at the host where it was added. From then on no packet of it passes, and what it still has of
 its file opens nothing. Its address is free.`,

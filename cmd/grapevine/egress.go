@@ -216,7 +216,7 @@ func showLeaving(w io.Writer, list []api.EgressContainer) error {
 
 func newEgressRemove() *cobra.Command {
 	return verb(&cobra.Command{
-		Use:   "remove NAME",
+		Use: "remove NAME", Aliases: []string{"rm", "delete"},
 		Short: "Remove an egress",
 		Long: `Remove an egress. Its networks' containers leave by the addresses of their own hosts again; open connections to the outside end.
 Those of an egress with --label leave by that of their network, if it has one.`,

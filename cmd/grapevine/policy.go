@@ -101,7 +101,7 @@ var policyKinds = []string{"networkpolicy", "clusternetworkpolicy", "egressnetwo
 func newPolicyDelete() *cobra.Command {
 	var key string
 	c := verb(&cobra.Command{
-		Use:   "delete KIND NAME",
+		Use: "delete KIND NAME", Aliases: []string{"rm", "remove"},
 		Short: "Delete a policy",
 		Long: `Delete a policy, on all hosts: a NetworkPolicy (or netpol) and an EgressNetworkPolicy (or enp) by NETWORK/NAME, a
 ClusterNetworkPolicy (or cnp) by NAME. What it alone denied passes from then on. One that is tried under this name ends with it. One that is signed is deleted

@@ -170,7 +170,7 @@ func showServiceDetails(w io.Writer, list []api.Service) error {
 
 func newServiceRemove() *cobra.Command {
 	return verb(&cobra.Command{
-		Use:   "remove NAME",
+		Use: "remove NAME", Aliases: []string{"rm", "delete"},
 		Short: "Remove a service",
 		Long: `Remove a service (NETWORK/NAME, or NAME if one network only has it). Its address is free then. Its replicas
 are the containers that they were, and have their own names.`,

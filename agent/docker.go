@@ -42,7 +42,7 @@ func (a *Agent) openDriver() (err error) {
 	a.driver, err = driver.New(driver.Config{
 		Self: a.self(), Replicate: a.cfg.Replicate, DriverName: name, PluginID: a.installed.ID, Socket: a.cfg.PluginSocket,
 		MTU: a.wire().MTU, OpenPorts: plane.OpenPorts, Renewed: a.member.Renewed(), Settled: a.replica.Settled, Listed: a.plane.Guard().Listed, Now: time.Now, Log: log,
-		Networks: a.reached.SetNetworks, Barred: a.reached.Barred, CannotEncrypt: a.cannotEncrypt, Encap: a.cfg.Encap, Kept: docker.NewKept(filepath.Join(a.cfg.State, docker.RootFile)),
+		Answered: a.naming.resolver.Await, Networks: a.reached.SetNetworks, Barred: a.reached.Barred, CannotEncrypt: a.cannotEncrypt, Encap: a.cfg.Encap, Kept: docker.NewKept(filepath.Join(a.cfg.State, docker.RootFile)),
 	}, a.replica, a.alloc, a.plane.Overlay(), a.plane.Links(), a.plane.Ports(), a.groups, a.docker, a.db)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -45,7 +46,12 @@ func runAgent(conf string) {
 	}
 	go func() {
 		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-			s.Attach(container(1, hostA, "blue", "", nil).ID, lines.Text())
+			key, await := strings.CutPrefix(lines.Text(), "await ")
+			s.Attach(container(1, hostA, "blue", "", nil).ID, key)
+			if await {
+				s.Await(ctx, key)
+				fmt.Println("answers")
+			}
 		}
 		cancel()
 	}()
@@ -73,11 +79,12 @@ type lab struct {
 	host, app, net string         // namespaces
 	conf           string         // the host's resolv.conf
 	says           *bufio.Scanner // what the agent prints
+	agentIn        io.Writer
 }
 
 func newLab(t testing.TB) *lab {
 	id := fmt.Sprintf("gvn-%d", os.Getpid())
-	l := &lab{t, id + "-host", id + "-app", id + "-net", filepath.Join(t.TempDir(), "resolv.conf"), nil}
+	l := &lab{t, id + "-host", id + "-app", id + "-net", filepath.Join(t.TempDir(), "resolv.conf"), nil, nil}
 	for _, ns := range []string{l.host, l.app, l.net} {
 		l.run("ip", "netns", "add", ns)
 		t.Cleanup(func() { l.run("ip", "netns", "del", ns) })
@@ -207,7 +214,7 @@ func (l *lab) agent(sandboxes ...string) (kill func()) {
 	if err := cmd.Start(); err != nil {
 		l.Fatal(err)
 	}
-	l.says = bufio.NewScanner(out)
+	l.says, l.agentIn = bufio.NewScanner(out), in
 	if !l.says.Scan() {
 		l.Fatal("the agent does not start")
 	}

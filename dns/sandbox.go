@@ -3,6 +3,8 @@ package dns
 import (
 	"context"
 	"slices"
+
+	"github.com/grapevine-net/grapevine/host/netns"
 )
 
 // attachment is the resolver inside one sandbox.
@@ -11,6 +13,7 @@ type attachment struct {
 	stop      context.CancelFunc // nil: not running
 	ended     chan struct{}      // closed when it has left the sandbox
 	state     presence
+	tried     chan struct{} // closed once the state is another one than onTheWay
 }
 
 // presence says how far an attachment has come.
@@ -26,7 +29,9 @@ const (
 func (s *Server) now(a *attachment, state presence) (before presence) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before, a.state = a.state, state
+	if before, a.state = a.state, state; before == onTheWay {
+		close(a.tried)
+	}
 	return before
 }
 
@@ -45,13 +50,34 @@ func (s *Server) Attach(endpoint, key string) {
 	defer s.mu.Unlock()
 	a := s.sandboxes[key]
 	if a == nil {
-		a = &attachment{}
+		a = &attachment{tried: make(chan struct{})}
 		s.sandboxes[key] = a
 	}
 	if !slices.Contains(a.endpoints, endpoint) {
 		a.endpoints = append(slices.Clone(a.endpoints), endpoint)
 	}
 	s.start(key, a)
+}
+
+// Await waits until the resolver answers in a namespace to which it was attached, or could not at its first try; for as long as ctx. It
+// does not wait for a namespace that is not there yet.
+func (s *Server) Await(ctx context.Context, key string) {
+	ns, err := netns.Open(key)
+	if ns == nil || err != nil {
+		return
+	}
+	_ = ns.Close()
+	s.mu.Lock()
+	a := s.sandboxes[key]
+	runs := a != nil && a.stop != nil
+	s.mu.Unlock()
+	if !runs {
+		return
+	}
+	select {
+	case <-a.tried:
+	case <-ctx.Done():
+	}
 }
 
 // Detach ends what Attach began for the endpoint; with a sandbox's last endpoint
@@ -105,20 +131,18 @@ func (s *Server) start(key string, a *attachment) {
 	ctx, a.stop = context.WithCancel(s.run)
 	a.ended = make(chan struct{})
 	s.wait.Go(func() {
-		defer s.left(key, a)
+		defer func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			a.stop() // it may be the server that ends
+			if s.leaving[key] == a.ended {
+				delete(s.leaving, key)
+			}
+			close(a.ended)
+		}()
 		if before != nil {
 			<-before
 		}
 		s.stayIn(ctx, key, a)
 	})
-}
-
-func (s *Server) left(key string, a *attachment) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	a.stop() // it may be the server that ends
-	if s.leaving[key] == a.ended {
-		delete(s.leaving, key)
-	}
-	close(a.ended)
 }

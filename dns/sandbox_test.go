@@ -67,6 +67,24 @@ func TestSandbox(t *testing.T) {
 	}
 }
 
+// TestAwait: whoever waits for the resolver in a sandbox that is there is answered by it from the first question on, and nobody waits for
+// one that is not.
+func TestAwait(t *testing.T) {
+	l := newLab(t)
+	l.docker()
+	l.agent()
+	for _, key := range []string{"/run/netns/none-of-" + l.app, "/run/netns/" + l.app} {
+		if _, err := fmt.Fprintln(l.agentIn, "await "+key); err != nil {
+			t.Fatal(err)
+		}
+		for l.says.Scan() && l.says.Text() != "answers" {
+		}
+	}
+	if got := l.ask("udp", resolver, "db"); got != "NOERROR 10.1.0.3" {
+		t.Errorf("the first question: %s", got)
+	}
+}
+
 // The kernel leads a question to where one went that came from the same port half a minute ago. Those of the
 // container's programs get to the agent all the same, and what that passes on to Docker's resolver.
 func TestSandboxWherePortsComeAgain(t *testing.T) {

@@ -100,6 +100,8 @@ type Config struct {
 	Networks func(others, rivals []docker.Network)
 	// Barred says why this host cannot take subnets; nil: it can take all.
 	Barred func(subnets []netip.Prefix) map[netip.Prefix]error
+	// Answered, if set, waits until names are answered in a sandbox that is there, for as long as ctx.
+	Answered func(ctx context.Context, sandbox string)
 	// CannotEncrypt is why this host has no part in encrypted networks; nil: it can have.
 	CannotEncrypt error
 	// Encap is how all networks are wrapped on their way to other hosts; "": in VXLAN.

@@ -75,6 +75,7 @@ func (d *endpoints) Join(ctx context.Context, r *network.JoinRequest) (*network.
 	}
 	if r.SandboxKey != "" {
 		d.core.names.Attach(e.ID, r.SandboxKey)
+		d.answered(ctx, r.SandboxKey)
 	}
 	select {
 	case d.core.joined <- struct{}{}:
@@ -98,6 +99,20 @@ func (d *endpoints) Join(ctx context.Context, r *network.JoinRequest) (*network.
 		}
 	}
 	return reply, nil
+}
+
+// answerPatience is how long Join waits for the resolver in a sandbox: a container without it starts all the same.
+const answerPatience = time.Second
+
+// answered waits until names are answered in a sandbox. From Engine 28 on it is there when Docker calls Join, and a program whose first
+// act is a question would ask Docker, who does not know other hosts.
+func (d *endpoints) answered(ctx context.Context, sandbox string) {
+	if d.core.cfg.Answered == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerPatience)
+	defer cancel()
+	d.core.cfg.Answered(ctx, sandbox)
 }
 
 func (d *endpoints) setJoined(id string, joined bool, sandbox string) error {

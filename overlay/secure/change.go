@@ -115,14 +115,18 @@ func (k *Keeper) wait(what string) {
 	k.stall.note(k.now.turn, what, k.failed2 != nil, time.Now())
 }
 
-// advance takes the next step in changing keys, if it is time, and reports whether there is one to wait for.
+// advance takes the next step in changing keys, if it is time, and reports whether there is one to wait for. It goes by what was known
+// when the devices were looked at: by a key that came since nobody was heard yet, and what is sent would wait for a session.
 func (k *Keeper) advance(ctx context.Context) (more bool) {
 	k.ensuring.Lock()
 	defer k.ensuring.Unlock()
 	if k.cfg.Keys == nil {
 		return false
 	}
-	others, older := turners(k.source.Snapshot(), k.cfg.Self)
+	if k.looked == nil {
+		return true
+	}
+	others, older := turners(k.looked, k.cfg.Self)
 	k.mu.Lock()
 	ordered, fresh := k.order, k.fresh
 	k.fresh = k.fresh && len(others) == 0
@@ -205,6 +209,7 @@ func (k *Keeper) step(ctx context.Context, turn uint64) error {
 		k.now.turn = was.turn
 		return err
 	}
+	k.cfg.Log.Info("WireGuard's keys are being changed", "step", [steps]string{"steady", "begun", "moved", "renewed"}[k.now.step()], "turn", turn)
 	return k.tell()
 }
 

@@ -69,8 +69,9 @@ type Keeper struct {
 	ears     [2]wireguard.Ear
 	now      held
 	heard    [2]map[cluster.NodeID]bool
-	since2   time.Time // since when all are where they are to be before something goes
-	failed2  error     // why the second device is not as it is to be
+	looked   *cluster.Snapshot // whose keys these were heard by
+	since2   time.Time         // since when all are where they are to be before something goes
+	failed2  error             // why the second device is not as it is to be
 
 	mu     sync.Mutex // of what is told; nothing waits for the device with it
 	told   held       // what this host's record says
@@ -217,6 +218,7 @@ func (k *Keeper) ensure(ctx context.Context) (kind string, err error) {
 	if err := k.ensureSecond(ctx, snap); err != nil && k.now.step() >= moved {
 		return "", err
 	}
+	k.looked = snap
 	return kind, nil
 }
 

@@ -19,10 +19,48 @@ type PingResult struct {
 	Sent, Received int
 	// Gap is the longest time between two answers.
 	Gap time.Duration
+	// Holes are the first of what was lost in a row.
+	Holes []Hole
+}
+
+// Hole is a row of requests without an answer.
+type Hole struct {
+	At   time.Time // the first was sent
+	For  time.Duration
+	Lost int
+}
+
+// holes are the rows of what was not answered, of requests that were sent at these times.
+func holes(sent []time.Time, answered map[uint16]bool) (list []Hole) {
+	const most = 5
+	in := false
+	for i, at := range sent {
+		switch {
+		case answered[uint16(i)]:
+			in = false
+			continue
+		case !in && len(list) == most:
+			return list
+		case !in:
+			list, in = append(list, Hole{At: at}), true
+		}
+		h := &list[len(list)-1]
+		h.For, h.Lost = at.Sub(h.At), h.Lost+1
+	}
+	return list
 }
 
 // Lost is the number of requests without an answer.
 func (r PingResult) Lost() int { return r.Sent - r.Received }
+
+// String says what was lost, and when, so that a daemon's log tells what went on then.
+func (r PingResult) String() string {
+	text := fmt.Sprintf("%d of %d lost, longest gap %s", r.Lost(), r.Sent, r.Gap.Round(time.Millisecond))
+	for _, h := range r.Holes {
+		text += fmt.Sprintf("; %d from %s on, sent within %s", h.Lost, h.At.UTC().Format("15:04:05.000"), h.For.Round(time.Millisecond))
+	}
+	return text
+}
 
 // pingMain is the pinger, run in a container's network namespace. With -stream it
 // pings one address every interval until SIGTERM and prints a PingResult as JSON.
@@ -69,6 +107,7 @@ func pingStream(to netip.Addr, interval time.Duration) error {
 	}
 	defer e.close()
 	var result PingResult
+	var sent []time.Time
 	answered, last := map[uint16]bool{}, time.Now()
 	record := func(seq uint16, at time.Time) {
 		if !answered[seq] && int(seq) < result.Sent {
@@ -84,6 +123,7 @@ func pingStream(to netip.Addr, interval time.Duration) error {
 		case <-tick.C:
 			e.send(uint16(result.Sent)) // 65536 of them are 11 minutes at 100/s
 			result.Sent++
+			sent = append(sent, time.Now())
 		case a := <-e.answers:
 			record(a.seq, a.at)
 		case <-ctx.Done():
@@ -110,6 +150,7 @@ func pingStream(to netip.Addr, interval time.Duration) error {
 		}
 		break
 	}
+	result.Holes = holes(sent, answered)
 	return json.NewEncoder(os.Stdout).Encode(result)
 }
 

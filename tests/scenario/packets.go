@@ -182,7 +182,7 @@ func pinged(ctx context.Context, s *state, args []string) (string, error) {
 		return "", err
 	}
 	delete(s.pings, args[0])
-	said := fmt.Sprintf("%d of %d lost, longest gap %s\n", result.Lost(), result.Sent, result.Gap.Round(time.Millisecond))
+	said := result.String() + "\n"
 	if result.Sent < 20 {
 		return said, fmt.Errorf("only %d pings were sent: the script was too fast to prove anything", result.Sent)
 	}

@@ -10,11 +10,11 @@ import (
 	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/driver"
 	"github.com/grapevine-net/grapevine/driver/problems"
+	"github.com/grapevine-net/grapevine/driver/publish"
 	"github.com/grapevine-net/grapevine/edge"
 	"github.com/grapevine-net/grapevine/host/docker"
 	"github.com/grapevine-net/grapevine/host/plugin"
 	"github.com/grapevine-net/grapevine/ipam"
-	"github.com/grapevine-net/grapevine/overlay/plane"
 )
 
 // engineOf is this host's Docker; nil: it has none.
@@ -39,11 +39,13 @@ func (a *Agent) openDriver() (err error) {
 		name = "" // package driver's word for it
 	}
 	log := a.log.With("room", "driver")
+	ports := publish.Ports{Exposed: a.exposes.Holder, Log: a.log.With("room", "overlay")}
+	ports.Sockets, ports.NAT, ports.Proxy = a.plane.Published()
 	a.driver, err = driver.New(driver.Config{
 		Self: a.self(), Replicate: a.cfg.Replicate, DriverName: name, PluginID: a.installed.ID, Socket: a.cfg.PluginSocket,
-		MTU: a.wire().MTU, OpenPorts: plane.OpenPorts, Renewed: a.member.Renewed(), Settled: a.replica.Settled, Listed: a.plane.Guard().Listed, Now: time.Now, Log: log,
+		MTU: a.wire().MTU, OpenPorts: publish.Open, Renewed: a.member.Renewed(), Settled: a.replica.Settled, Listed: a.plane.Guard().Listed, Now: time.Now, Log: log,
 		Answered: a.naming.resolver.Await, Networks: a.reached.SetNetworks, Barred: a.reached.Barred, CannotEncrypt: a.cannotEncrypt, Encap: a.cfg.Encap, Kept: docker.NewKept(filepath.Join(a.cfg.State, docker.RootFile)),
-	}, a.replica, a.alloc, a.plane.Overlay(), a.plane.Links(), a.plane.Ports(), a.groups, a.docker, a.db)
+	}, a.replica, a.alloc, a.plane.Overlay(), a.plane.Links(), ports, a.groups, a.docker, a.db)
 	if err != nil {
 		return err
 	}

@@ -91,5 +91,6 @@ func (k keys) change(ctx context.Context, r api.KeysRequest) (api.Done, error) {
 
 // joinCommand adds a host to this one's cluster.
 func (a *Agent) joinCommand(ctx context.Context) (api.JoinCommand, error) {
-	return a.installed.JoinCommand(ctx, a.member.Joiner.Hosts(), gossip.FormatKey(a.gossip.ListKeys()[0]))
+	asPlugin, asService, err := a.installed.JoinCommands(ctx, a.member.Joiner.Hosts(), gossip.FormatKey(a.gossip.ListKeys()[0]))
+	return api.JoinCommand{Plugin: asPlugin, Service: asService}, err
 }

@@ -116,7 +116,7 @@ func (a *Agent) openPlane(ctx context.Context, datapath ovs.Datapath, rules []na
 	a.plane, err = plane.New(plane.Config{
 		Settings: a.cfg, Switch: chosen, Self: a.self(), Underlay: a.underlay, Secure: a.secure, Exchanges: a.ike.State, Cannot: a.cannotEncrypt, Source: a.replica, Reach: a.reached, State: a.db, Log: log,
 		Names:  plane.Names{Ports: []uint16{dns.DefaultPort}, Rules: rules, Hear: a.naming.resolver.Hear},
-		Egress: a.egress, Exposed: a.exposes.Holder, Heeds: exposed.Heed(a.cfg).Heeds, Tell: plane.TellBare(a.replica, a.self()), Call: a.gossip.Call, Unheard: a.former.Unheard,
+		Egress: a.egress, Heeds: exposed.Heed(a.cfg).Heeds, Tell: plane.TellBare(a.replica, a.self()), Call: a.gossip.Call, Unheard: a.former.Unheard,
 	})
 	if err != nil {
 		return err

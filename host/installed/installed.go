@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/config"
 	"github.com/grapevine-net/grapevine/host/docker"
 	"github.com/grapevine-net/grapevine/host/plugin"
@@ -129,18 +128,16 @@ func (a *Agent) PluginName(ctx context.Context) string {
 	return "grapevine"
 }
 
-// JoinCommand returns the lines that add a host like this one; join are hosts to name, key is the gossip key.
-func (a *Agent) JoinCommand(ctx context.Context, join []string, key string) (api.JoinCommand, error) {
+// JoinCommands returns the lines that add a host like this one, with the plugin and with the service; join are hosts to name, key is
+// the gossip key.
+func (a *Agent) JoinCommands(ctx context.Context, join []string, key string) (asPlugin, asService string, err error) {
 	self, err := a.Plugin(ctx)
 	if err != nil {
-		return api.JoinCommand{}, err
+		return "", "", err
 	}
 	line := strings.Join(append([]string{"GRAPEVINE_JOIN=" + strings.Join(join, ",")}, a.cfg.Shared()...), " ")
 	key = keyCommand(key)
-	return api.JoinCommand{
-		Plugin:  key + pluginCommand(self, line),
-		Service: key + "scripts/install-service " + line,
-	}, nil
+	return key + pluginCommand(self, line), key + "scripts/install-service " + line, nil
 }
 
 // keyCommand puts the gossip key where an agent looks for it and nobody but root: as a setting it

@@ -70,8 +70,6 @@ type Config struct {
 	State     store.File
 	Names     Names
 	Egress    Egress
-	// Exposed names what this host holds a port for, for all hosts of the cluster, "" if it does not.
-	Exposed func(proto string, port uint16) string
 	// Tell writes this host's record of what it sends and takes without headers; nil takes it away.
 	Tell func(cluster.Body) error
 	// Call asks another host's agent.
@@ -238,6 +236,11 @@ func (p *Plane) Overlay() *overlay.Overlay { return p.overlay }
 
 // Guard says what may pass the gateway, and heeds Docker's bridges.
 func (p *Plane) Guard() *guard.Guard { return p.guard }
+
+// Published are what holds published ports and leads them to containers, for the driver.
+func (p *Plane) Published() (*portreserve.Sockets, *nat.NAT, *proxy.Server) {
+	return &p.held, p.nat, p.proxy
+}
 
 // growBuffers gives the sockets by which the switch reads interfaces more room.
 // Without it everything works, but slower: trouble is logged once.

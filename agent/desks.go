@@ -158,7 +158,8 @@ func (d *desks) realms() realm.Desk {
 
 // egresses is what people do with addresses by which networks reach the outside.
 func (d *desks) egresses() egresses.Desk {
-	return egresses.Desk{Self: d.self(), Name: d.cfg.Name, Replica: d.replica, Alive: d.naming.hosts.Alive, Hear: d.naming.hosts.Heard, Notes: d.egress.Notes, Published: driver.Published}
+	return egresses.Desk{Self: d.self(), Name: d.cfg.Name, Replica: d.replica, Alive: d.naming.hosts.Alive, Hear: d.naming.hosts.Heard, Notes: d.egress.Notes, Published: driver.Published,
+		Lacks: func() string { return plane.Lacks(d.plane.Overlay()) }}
 }
 
 // clients is what people do with devices that come in by WireGuard.

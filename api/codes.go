@@ -104,6 +104,7 @@ const (
 	BGPDown            Code = "bgp-down"
 	BGPUnsaid          Code = "bgp-unsaid"
 	EgressPassedBy     Code = "egress-passed-by"
+	EgressUnanswered   Code = "egress-unanswered"
 	AliasesUntold      Code = "aliases-untold"
 	LabelsUntold       Code = "labels-untold"
 	NetworkUntold      Code = "network-untold"
@@ -198,6 +199,7 @@ var Kinds = []Kind{
 	{BGPDown, Fault, "a router is not told by BGP which addresses are on a host", "compare GRAPEVINE_BGP with the router's settings: [bgp.md](../use/bgp.md)"},
 	{BGPUnsaid, Warning, "a router is not told by BGP of all addresses that it is to be told of", "do what `status` says: [bgp.md](../use/bgp.md)"},
 	{EgressPassedBy, Fault, "containers of a network that has an egress address leave by their own hosts", "create the network anew without `-o vnid=0`, or remove the egress; upgrade agents that know of no `--label`"},
+	{EgressUnanswered, Fault, "who comes in by a published port is not answered by containers that leave by another host's egress address, since this host's switch cannot tell answers from what they send out", "boot a kernel whose Open vSwitch tracks connections by zones, or publish them on the host that holds the address: [egress.md](../use/egress.md#what-it-does-not-do)"},
 	{ServicesFail, Warning, "a container's connections to services do not go where they should", "restart it; one with NET_ADMIN may have changed its own rules, or keeps loading so many that nobody else can"},
 	{ServiceSick, Fault, "all containers behind a service, or behind an exposed port, are paused or not healthy: connections are led there, and may wait for ever", "`docker unpause` them, or see with `docker inspect` what their HEALTHCHECK says: [services.md](../use/services.md#who-gets-connections)"},
 	{GroupsRefused, Warning, "a container has joined more multicast groups than one may", "find out which program joins so many, and have it join fewer: [multicast.md](../use/multicast.md)"},

@@ -34,6 +34,8 @@ type Desk struct {
 	Notes   func() map[string]hold.Note              // of this host, by egress
 	// Published reports whether labels with a key are told to other hosts.
 	Published func(key string) bool
+	// Lacks is what this host's switch lacks to track connections; "": nothing, or it is not known yet.
+	Lacks func() string
 }
 
 // Create makes an egress.

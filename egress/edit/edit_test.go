@@ -26,6 +26,7 @@ type world struct {
 	r     *replica.Replica
 	dead  map[cluster.NodeID]bool
 	notes map[string]hold.Note
+	lacks string
 }
 
 func newWorld(t *testing.T) *world {
@@ -39,6 +40,7 @@ func newWorld(t *testing.T) *world {
 	w.Desk = Desk{
 		Self: self, Name: "host1", Replica: w.r, Notes: func() map[string]hold.Note { return w.notes },
 		Alive: func(id cluster.NodeID) bool { return !w.dead[id] }, Hear: func(id cluster.NodeID) (heard, known bool) { return !w.dead[id], true }, Published: func(key string) bool { return !strings.HasPrefix(key, "com.docker.") },
+		Lacks: func() string { return w.lacks },
 	}
 	return w
 }
@@ -168,6 +170,7 @@ func TestProblems(t *testing.T) {
 		put  []cluster.Body
 		dead bool // the other host
 		note hold.Note
+		lack string // of this host's switch
 		want string
 	}{
 		"held":            {put: []cluster.Body{mail, held(other)}},
@@ -181,10 +184,13 @@ func TestProblems(t *testing.T) {
 		"twice":           {put: []cluster.Body{ours, held(other)}, note: hold.Note{Twice: true}, want: "the LAN sees it twice"},
 		"IPv6, held":      {put: []cluster.Body{both, held(self)}},
 		"IPv6, older":     {put: []cluster.Body{both, held(other)}, want: "by egress mail: gateways with an older agent cannot hold its IPv6 address: host2 (v0.1)"},
+		"no zones":        {put: []cluster.Body{mail, held(other)}, lack: "CT zone", want: "egress-unanswered: who comes in from outside by a port that this host publishes is not answered by containers of network blue, which leave by egress mail: this host's switch lacks CT zone, "},
+		"no zones, here":  {put: []cluster.Body{ours, held(self)}, lack: "CT zone"},
+		"no zones, red":   {put: []cluster.Body{elsewhere, held(other)}, lack: "CT zone"},
 		"VNID 0":          {put: []cluster.Body{mail, held(other), cluster.Network{Name: "blue"}}, want: "egress-passed-by: containers of network blue reach the outside from their own hosts' addresses"},
 	} {
 		w := newWorld(t)
-		w.dead[other], w.notes["mail"] = c.dead, c.note
+		w.dead[other], w.notes["mail"], w.lacks = c.dead, c.note, c.lack
 		replicatest.Put(t, w.r, c.put...)
 		var said []string
 		for _, p := range w.Problems(w.r.Snapshot()) {

@@ -119,6 +119,11 @@ func (d Desk) Problems(snap *cluster.Snapshot) []api.Problem {
 				"containers of {whose} reach the outside from their own hosts' addresses, and not from {address}, by {egress}, on hosts with an older agent: "+strings.Join(older, ", "),
 				"upgrade the agents of these hosts")
 		}
+		if lacks := d.Lacks(); lacks != "" && d.elsewhere(snap, l) {
+			say(api.EgressUnanswered,
+				"who comes in from outside by a port that this host publishes is not answered by containers of {whose}, which leave by {egress}: this host's switch lacks "+lacks+", by which it would tell answers from what they send out",
+				"boot a kernel whose Open vSwitch tracks connections by zones (CONFIG_NF_CONNTRACK_ZONES), or publish these ports on the host that holds {address}, or remove the egress: grapevine egress remove {name}")
+		}
 		if gateways := egress.Gateways(snap, l.Egress, d.Alive); d.gateway(gateways) {
 			for _, g := range linkless(gateways) {
 				say(api.EgressUnfit,
@@ -178,6 +183,12 @@ func (d Desk) holds(snap *cluster.Snapshot, l egress.Listed) bool {
 	return d.Alive(h.Host) && egress.Able(n, l.Egress) && !gone && (h.Host != d.Self || !d.Notes()[l.Name].Any())
 }
 
+// elsewhere reports whether containers of this host leave by an egress that another host holds, or none.
+func (d Desk) elsewhere(snap *cluster.Snapshot, l egress.Listed) bool {
+	h, _ := cluster.Get[cluster.EgressHolder](snap, l.Name)
+	return (h.Host != d.Self || l.Twice) && d.leaves(snap, l)
+}
+
 // linkless are those gateways that live, and whose interface for an egress has no link.
 func linkless(gateways []egress.Gateway) []egress.Gateway {
 	return slices.DeleteFunc(slices.Clone(gateways), func(g egress.Gateway) bool { return g.NIC == "" || !g.Alive })
@@ -192,6 +203,11 @@ func (d Desk) concerns(snap *cluster.Snapshot, l egress.Listed) bool {
 	if d.gateway(egress.Gateways(snap, l.Egress, d.Alive)) {
 		return true
 	}
+	return d.leaves(snap, l)
+}
+
+// leaves reports whether a container of this host leaves by an egress, or it is not known yet by which one it does.
+func (d Desk) leaves(snap *cluster.Snapshot, l egress.Listed) bool {
 	choice := egress.NewChoice(snap, egress.All(snap))
 	for e := range cluster.Written[cluster.Endpoint](snap, d.Self) {
 		if by, known := choice.Of(e); slices.Contains(l.Networks, e.Network) && (len(l.Labels) == 0 || by == l.Name || !known) {

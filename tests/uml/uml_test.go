@@ -27,7 +27,7 @@ var changes = []string{"docker", "agent", "flush", "ours", "boot", "docker-first
 
 var env = flag.String("env", "", "settings of all agents, separated by spaces: GRAPEVINE_FASTPATH=on")
 
-var modules = flag.String("modules", "", "of TestEncryption, TestPolicies and TestServices: what scripts/kernel-modules prints")
+var modules = flag.String("modules", "", "of TestEncryption, TestOutside, TestPolicies and TestServices: what scripts/kernel-modules prints")
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
@@ -74,4 +74,13 @@ func TestPolicies(t *testing.T) {
 	agents := append([]string{"GRAPEVINE_TRAFFIC=on"}, strings.Fields(*env)...)
 	files := []string{"../engines/policies.txtar", "../scenarios/policy-cases.txtar", "../scenarios/policy.txtar"}
 	scenario.Run(t, lab.Options{Kind: lab.UML, Modules: *modules, AgentEnv: agents}, files...)
+}
+
+// TestOutside has Open vSwitch's kernel datapath lead to the outside, and answer who comes in from there: that wants connection tracking
+// with zones. (What becomes of it without is in one-network.txtar.) It is run by hand, as TestEncryption is.
+func TestOutside(t *testing.T) {
+	if *modules == "" {
+		t.Skip(`by hand: -modules "$(scripts/kernel-modules)"`)
+	}
+	scenario.Run(t, lab.Options{Kind: lab.UML, Modules: *modules, AgentEnv: strings.Fields(*env)}, "../scenarios/egress.txtar")
 }

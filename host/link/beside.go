@@ -35,12 +35,12 @@ func FiltersBehind(ifname string) (string, error) {
 }
 
 // ProgramsBeside names a program of others at what arrives at an interface (tcx), which one attached by AttachTCX under the
-// name ours comes before; ProgramsBehind, at what leaves. "": there is none. The kernel tells of no change of these.
+// name ours comes before. "": there is none. The kernel tells of no change of these.
 func ProgramsBeside(index int, ours string) (string, error) {
 	return programs(index, ebpf.AttachTCXIngress, ours)
 }
 
-// ProgramsBehind: see ProgramsBeside.
+// ProgramsBehind names a program of others at what leaves an interface, as ProgramsBeside does.
 func ProgramsBehind(index int) (string, error) { return programs(index, ebpf.AttachTCXEgress, "") }
 
 // ProgramsAt names a program of others at what arrives at an interface, of tcx or XDP. "": there is none.

@@ -477,7 +477,7 @@ func (b *bares) read(objs *bpfObjects) error {
 	return nil
 }
 
-// Counts is what went and came without headers, in packets.
+// BareCounts is what went and came without headers, in packets.
 type BareCounts struct {
 	Sent, Delivered, Switched, Lost pipeline.Count
 	// Forged came in the name of a host that does not say so, and was dropped; Kept was to leave in this host's, and is of none of its containers.

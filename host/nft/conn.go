@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"sync"
@@ -72,16 +73,25 @@ func Wait() error {
 	if err != nil {
 		return err
 	}
-	err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}) // without a number it is nobody's
-	return errors.Join(err, unix.Close(fd))
+	return unix.Close(fd)
 }
 
+// open opens a socket with a number (port ID) of its own. A table is owned by a number: who asks for none gets the process's, if no other
+// socket has that; but the end of one that had it before may be told later, having waited for others' rules, and takes the table away.
 func open() (int, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err != nil {
 		return 0, fmt.Errorf("open a netfilter socket: %w", err)
 	}
-	return fd, nil
+	for {
+		number := rand.Uint32() | 1<<31 // no process has such a one
+		switch err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Pid: number}); {
+		case err == nil:
+			return fd, nil
+		case !errors.Is(err, unix.EADDRINUSE):
+			return 0, errors.Join(fmt.Errorf("give a netfilter socket its number: %w", err), unix.Close(fd))
+		}
+	}
 }
 
 // Close closes the socket; tables that it owns go.

@@ -3,8 +3,11 @@ package nft
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -131,4 +134,57 @@ func TestGenerations(t *testing.T) {
 			t.Errorf("a question costs %v allocations", n)
 		}
 	})
+}
+
+// TestOwnedStays: what a Conn owns goes with it, and not with another socket of this process that is just being closed. Who has no number of
+// its own gets the process's, if nobody has that at the moment; and the end of the one before is told while it waits for others' rules.
+func TestOwnedStays(t *testing.T) {
+	ns := linktest.New(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	defer cancel()
+	for range 2 { // others' rules, which what is closed waits for
+		beside.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				name := fmt.Sprintf("t%d", rand.Uint64())
+				cmd := exec.Command("nft", "-f", "-")
+				cmd.Stdin = strings.NewReader("table ip " + name + " { set s { type ipv4_addr; flags interval; } }\ndelete table ip " + name + "\n")
+				ns.Do(func() { _ = cmd.Run() })
+			}
+		})
+		beside.Go(func() { // sockets that come and go
+			for ctx.Err() == nil {
+				ns.Do(func() {
+					if fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER); err == nil {
+						_ = errors.Join(unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}), unix.Close(fd))
+					}
+				})
+			}
+		})
+	}
+	gone := 0
+	const tries = 40
+	for range tries {
+		table := Table{Name: fmt.Sprintf("ours%d", rand.Uint64()), Family: unix.AF_INET, Owned: true}
+		var c *Conn
+		var err error
+		ns.Do(func() {
+			if c, err = DialInside(func(bool) {}); err == nil {
+				err = c.Do(table.Make())
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Millisecond)
+		ns.Do(func() { err = exec.Command("nft", "list", "table", "ip", table.Name).Run() })
+		if err != nil {
+			gone++
+		}
+		c.Close()
+	}
+	if gone > 0 {
+		t.Errorf("%d of %d tables are gone while their socket is there", gone, tries)
+	}
 }

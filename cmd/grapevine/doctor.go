@@ -28,8 +28,14 @@ const (
 	errNotAsked       exitError = 2
 )
 
-// doctorPatience is for some dozens of hosts whose packets get lost.
-const doctorPatience = 2 * time.Minute
+const (
+	// doctorPatience is for some dozens of hosts whose packets get lost.
+	doctorPatience = 2 * time.Minute
+	// alonePatience is for what is looked at without the agent: time of its own, whatever the agent took.
+	alonePatience = time.Minute
+	// doctorSilence is how long the doctor works without a word.
+	doctorSilence = 3 * time.Second
+)
 
 func newDoctor() *cobra.Command {
 	return &cobra.Command{
@@ -74,12 +80,10 @@ to look at, could not be asked, or who asks is not root.`,
 // examine asks the agent, or looks itself if that does not answer. Who is not root would see
 // faults where there are none: then there is no answer.
 func examine(c *cobra.Command) (d api.Diagnosis, ok bool) {
-	ctx, cancel := context.WithTimeout(c.Context(), doctorPatience)
-	defer cancel()
 	if c.Flag("host").Changed {
 		client, err := newClient(c)
 		if err == nil {
-			d, err = client.Doctor(ctx)
+			d, err = askDoctor(c, client)
 		}
 		if err != nil {
 			fmt.Fprintln(c.ErrOrStderr(), "grapevine:", err)
@@ -96,7 +100,7 @@ func examine(c *cobra.Command) (d api.Diagnosis, ok bool) {
 		}
 		why, do = "the settings are wrong: "+oneLine(err.Error()), "mend them, and start the agent again ("+start+")"
 	}
-	d, err = api.NewClient(cfg.APISocket(), cfg.ReadSocket()).Doctor(ctx)
+	d, err = askDoctor(c, api.NewClient(cfg.APISocket(), cfg.ReadSocket()))
 	switch {
 	case err == nil:
 		return d, true
@@ -105,10 +109,68 @@ func examine(c *cobra.Command) (d api.Diagnosis, ok bool) {
 	case why == "":
 		why = oneLine(err.Error())
 	}
+	if errors.Is(err, errHangs) {
+		do = "if it stays so: systemctl restart grapevine, or docker plugin disable -f grapevine and enable it"
+	}
 	if cfg.Name == "" {
 		cfg.Name, _ = os.Hostname() // for people only
 	}
+	ctx, cancel := context.WithTimeout(c.Context(), alonePatience)
+	defer cancel()
+	defer meanwhile(c.ErrOrStderr(), "looking at this host without its agent")()
 	return idle.Diagnose(ctx, cfg, programVersion(), why, do), true
+}
+
+// errHangs says that an agent is there and answers nothing.
+var errHangs = errors.New("the agent hangs")
+
+// askDoctor asks the agent. One that answers not even what it knows already is not waited for as long as one that
+// sends packets.
+func askDoctor(c *cobra.Command, client *api.Client) (d api.Diagnosis, err error) {
+	ask := func(within time.Duration, text string, question func(context.Context) error) error {
+		ctx, cancel := context.WithTimeout(c.Context(), within)
+		defer cancel()
+		defer meanwhile(c.ErrOrStderr(), text)()
+		err := question(ctx)
+		if err != nil && ctx.Err() != nil && c.Context().Err() == nil {
+			return hanging{err}
+		}
+		return err
+	}
+	err = ask(patience, fmt.Sprintf("waiting for the agent, for up to %v", patience), func(ctx context.Context) error {
+		_, err := client.Status(ctx)
+		return err
+	})
+	if errors.Is(err, errHangs) {
+		return d, err
+	}
+	err = ask(doctorPatience, fmt.Sprintf("the agent tries the paths to the other hosts; where packets are lost, that takes up to %v", doctorPatience), func(ctx context.Context) (err error) {
+		d, err = client.Doctor(ctx)
+		return err
+	})
+	return d, err
+}
+
+// hanging is an error of an agent that hangs, in the same words.
+type hanging struct{ error }
+
+func (hanging) Is(target error) bool { return target == errHangs }
+
+// meanwhile says what is waited for, if that takes a while, until the function that it returns is called.
+func meanwhile(w io.Writer, text string) (stop func()) {
+	ended, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-ended:
+		case <-time.After(doctorSilence):
+			fmt.Fprintf(w, "grapevine: %s ...\n", text)
+		}
+	}()
+	return func() {
+		close(ended)
+		<-done
+	}
 }
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -1,8 +1,12 @@
 package doctor
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -85,7 +89,11 @@ func TestHost(t *testing.T) {
 		}, "addresses", api.Wrong, []string{"10.0.0.0/8 on lan0 overlaps all of the cluster's 10.128.0.0/14", "GRAPEVINE_CIDR4"}},
 		{func(h *Host) { h.Docker.Pools = []netip.Prefix{prefix("10.129.0.0/16"), prefix("172.16.0.0/12")} }, "addresses", api.OK, []string{"Docker's address pool 10.129.0.0/16 lies in the cluster's 10.128.0.0/14: new networks keep out of it"}},
 		{func(h *Host) { h.Docker.Pools = []netip.Prefix{prefix("10.0.0.0/8")} }, "addresses", api.Wrong, []string{"Docker's address pool 10.0.0.0/8 covers all of the cluster's 10.128.0.0/14", "default-address-pools"}},
-		{func(h *Host) { h.Taken = []string{"UDP port 7947 (gossip)"} }, "ports", api.Wrong, []string{"UDP port 7947", "ss -lntup"}},
+		{func(h *Host) { h.Switch.Err = fmt.Errorf("ask it: %w", context.DeadlineExceeded) }, "switch", api.Unknown, []string{"not found out in time"}},
+		{func(h *Host) { h.Taken = []Port{{Name: "UDP port 7947 (gossip)"}} }, "ports", api.Wrong, []string{"UDP port 7947", "ss -lntup"}},
+		{func(h *Host) { h.Taken = []Port{{"UDP port 7947 (gossip)", Process{7, "serf"}}} }, "ports", api.Wrong, []string{"another program's: serf, process 7", "stop serf"}},
+		{func(h *Host) { h.Taken = []Port{{"UDP port 7947 (gossip)", Process{7, "grapevine"}}} }, "ports", api.OK, []string{"the agent's, process 7"}},
+		{func(h *Host) { h.Docker.Unasked = true }, "docker", api.Unknown, []string{"was not asked"}},
 		{func(h *Host) { h.Docker.Err = broken }, "docker", api.Wrong, []string{"does not answer: broken", "systemctl start docker"}},
 		{func(h *Host) { h.Docker.Socket = broken }, "docker", api.Wrong, []string{"cannot call the driver"}},
 		{func(h *Host) { h.Docker.Plugin = docker.Plugin{Name: "grapevine:latest"} }, "docker", api.Wrong, []string{"docker plugin enable grapevine:latest"}},
@@ -97,6 +105,25 @@ func TestHost(t *testing.T) {
 		h := well()
 		tt.change(&h)
 		expect(t, h.Judge(), tt.subject, tt.verdict, tt.words...)
+	}
+}
+
+// TestTaken: who has a port of ours is named, by TCP and by UDP.
+func TestTaken(t *testing.T) {
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	port := tcp.Addr().(*net.TCPAddr).AddrPort().Port()
+	udp, err := net.ListenPacket("udp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		t.Skip("the same port of UDP is another program's: ", err)
+	}
+	defer udp.Close()
+	list := taken(config.Config{Port: port})
+	if len(list) != 2 || list[0].By.ID != os.Getpid() || list[1].By.ID != os.Getpid() || list[0].By.Program == "" {
+		t.Errorf("%+v, want both by process %d", list, os.Getpid())
 	}
 }
 

@@ -1,6 +1,8 @@
 package doctor
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -22,9 +24,30 @@ type Host struct {
 	Underlay Underlay
 	Docker   Docker
 	Reaches  []reach.Thing // by itself, as the kernel says
-	// Taken are ports of ours that another program has, as "UDP port 4789": only while
-	// no agent runs.
-	Taken []string
+	// Taken are ports of ours that a program has: only while no agent answers.
+	Taken []Port
+}
+
+// Port is one that a program has.
+type Port struct {
+	Name string // "UDP port 7947 (gossip)"
+	By   Process
+}
+
+// Process is one of this host; ID 0: it is not known.
+type Process struct {
+	ID      int
+	Program string
+}
+
+func (p Port) judge() api.Check {
+	switch {
+	case p.By.ID == 0:
+		return wrong("ports", "stop the program that has it (`ss -lntup` names it), or set another port, the same on every host", "%s is another program's", p.Name)
+	case p.By.Program == "grapevine": // an agent that hangs, or whose socket somebody has taken away: it is spoken of elsewhere
+		return ok("ports", "%s is the agent's, process %d", p.Name, p.By.ID)
+	}
+	return wrong("ports", fmt.Sprintf("stop %s, or set another port, the same on every host", p.By.Program), "%s is another program's: %s, process %d", p.Name, p.By.Program, p.By.ID)
 }
 
 // Kernel is about the module openvswitch.
@@ -55,8 +78,9 @@ type Underlay struct {
 
 // Docker is what this host's engine says.
 type Docker struct {
-	Engine docker.Engine
-	Err    error
+	Engine  docker.Engine
+	Err     error
+	Unasked bool // for want of time
 	// Pools are where it was told to take the subnets of its own networks from.
 	Pools []netip.Prefix
 	// Socket is why Docker cannot call the driver; nil: it can, or (Idle) none runs.
@@ -74,7 +98,7 @@ func (h Host) Judge() []api.Check {
 	checks = append(checks, h.underlay()...)
 	checks = append(checks, h.overlaps()...)
 	for _, port := range h.Taken {
-		checks = append(checks, wrong("ports", "stop the program that has it (`ss -lntup` names it), or set another port, the same on every host", "%s is another program's", port))
+		checks = append(checks, port.judge())
 	}
 	if h.Config.Edge() {
 		return checks
@@ -102,6 +126,8 @@ func (h Host) ovs() api.Check {
 		by, start = "run by the agent", "the agent starts it; its log says why it ends (journalctl -u grapevine, or the Docker daemon's log)"
 	}
 	switch {
+	case errors.Is(s.Err, context.DeadlineExceeded), errors.Is(s.Err, context.Canceled):
+		return unknown("switch", "ask again when this host is less busy", "whether there is an Open vSwitch was not found out in time: %v", s.Err)
 	case s.Err != nil:
 		return wrong("switch", "install openvswitch-switch", "no Open vSwitch: %v", s.Err)
 	case s.Idle:
@@ -192,6 +218,9 @@ const namesMajor = 28
 
 func (h Host) docker() (checks []api.Check) {
 	d := h.Docker
+	if d.Unasked {
+		return []api.Check{unknown("docker", "ask again", "Docker was not asked: no time was left")}
+	}
 	if d.Err != nil {
 		return []api.Check{wrong("docker", "start Docker (systemctl start docker), or set GRAPEVINE_DOCKER to where its API is: without it names and the networks of other hosts stay unknown",
 			"the API does not answer: %v", d.Err)}

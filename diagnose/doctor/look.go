@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -44,10 +45,16 @@ func Look(ctx context.Context, cfg config.Config, agent *Agent, device string, t
 		h.Reaches = w.Things()
 		w.Close()
 	}
+	docker := make(chan Docker, 1) // beside the switch: who hangs takes no time of the other's
+	go func() {
+		if cfg.Edge() {
+			docker <- Docker{}
+			return
+		}
+		docker <- lookAtDocker(ctx, cfg, agent)
+	}()
 	h.Switch = lookAtSwitch(ctx, cfg, agent, h.Kernel)
-	if !cfg.Edge() {
-		h.Docker = lookAtDocker(ctx, cfg, agent)
-	}
+	h.Docker = <-docker
 	if agent == nil {
 		h.Taken = taken(cfg)
 	}
@@ -83,11 +90,24 @@ func underlay(cfg config.Config) (u Underlay) {
 	return u
 }
 
+// switchPatience is for each question to Open vSwitch: one that hangs leaves time for the others.
+const switchPatience = 5 * time.Second
+
 func lookAtSwitch(ctx context.Context, cfg config.Config, agent *Agent, k Kernel) (s Switch) {
-	major, minor, err := ovs.Version(ctx)
-	if err != nil {
-		s.Err = err
+	ask := func(question func(context.Context) error) error {
+		ctx, cancel := context.WithTimeout(ctx, switchPatience)
+		defer cancel()
+		err := question(ctx)
+		if err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) { // as of a program that was killed then
+			err = fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
+		return err
 	}
+	var major, minor int
+	s.Err = ask(func(ctx context.Context) (err error) {
+		major, minor, err = ovs.Version(ctx)
+		return err
+	})
 	s.Version = fmt.Sprintf("%d.%d", major, minor)
 	instance := ovs.NewInstance(ovs.DefaultSocket)
 	if agent != nil {
@@ -98,22 +118,28 @@ func lookAtSwitch(ctx context.Context, cfg config.Config, agent *Agent, k Kernel
 			s.Datapath = "kernel"
 		}
 		own := ovs.NewInstance(filepath.Join(cfg.Run, "ovs", "db.sock"))
-		switch {
-		case own.Ping(ctx) == nil:
+		switch err := ask(own.Ping); {
+		case err == nil, errors.Is(err, context.DeadlineExceeded): // it is there, and hangs
 			instance, s.Embedded = own, true
-		case cfg.OVS != "host" && instance.Ping(ctx) != nil:
+		case cfg.OVS != "host" && ask(instance.Ping) != nil:
 			s.Idle = s.Err == nil
 			return s
 		}
 	}
-	if s.DB = instance.Ping(ctx); s.DB == nil {
+	if s.DB = ask(instance.Ping); s.DB == nil {
 		s.Err = nil // wherever its programs are
-		_, s.Forward = instance.Appctl(ctx, "version")
+		s.Forward = ask(func(ctx context.Context) error {
+			_, err := instance.Appctl(ctx, "version")
+			return err
+		})
 	}
 	return s
 }
 
 func lookAtDocker(ctx context.Context, cfg config.Config, agent *Agent) (d Docker) {
+	if d.Unasked = ctx.Err() != nil; d.Unasked {
+		return d
+	}
 	client := docker.New(cfg.Docker)
 	defer client.Close()
 	if d.Engine, d.Err = client.Engine(ctx); d.Err != nil {
@@ -165,24 +191,48 @@ func activate(ctx context.Context, socket string) error {
 }
 
 // taken lists those of the agent's ports that cannot be listened on.
-func taken(cfg config.Config) (list []string) {
-	try := func(name string, err error) {
-		if errors.Is(err, syscall.EADDRINUSE) {
-			list = append(list, name)
-		}
-	}
-	at := func(port uint16) string { return fmt.Sprintf(":%d", port) }
-	tcp, err := net.Listen("tcp", at(cfg.Port))
+func taken(cfg config.Config) (list []Port) {
+	at := fmt.Sprintf(":%d", cfg.Port)
+	tcp, err := net.Listen("tcp", at)
 	if err == nil {
 		tcp.Close()
 	}
-	try(fmt.Sprintf("TCP port %d (gossip)", cfg.Port), err)
-	udp, err := net.ListenPacket("udp", at(cfg.Port))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		list = append(list, Port{fmt.Sprintf("TCP port %d (gossip)", cfg.Port), holder("tcp", cfg.Port)})
+	}
+	udp, err := net.ListenPacket("udp", at)
 	if err == nil {
 		_ = udp.Close()
 	}
-	try(fmt.Sprintf("UDP port %d (gossip)", cfg.Port), err)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		list = append(list, Port{fmt.Sprintf("UDP port %d (gossip)", cfg.Port), holder("udp", cfg.Port)})
+	}
 	return list
+}
+
+// holder finds the process that listens on a port of proto: that of a socket of this namespace.
+func holder(proto string, port uint16) (p Process) {
+	listens := map[string]string{"tcp": "0A", "udp": "07"}[proto] // as the kernel numbers states
+	sockets := map[string]bool{}
+	for _, family := range []string{"", "6"} {
+		text, _ := os.ReadFile("/proc/net/" + proto + family) // absent: the host has no such family
+		for line := range strings.Lines(string(text)) {
+			if f := strings.Fields(line); len(f) > 9 && f[3] == listens && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", port)) {
+				sockets["socket:["+f[9]+"]"] = true
+			}
+		}
+	}
+	files, _ := filepath.Glob("/proc/[0-9]*/fd/*") // the pattern is right
+	for _, file := range files {
+		if to, err := os.Readlink(file); err == nil && sockets[to] {
+			dir := filepath.Dir(filepath.Dir(file))
+			name, _ := os.ReadFile(filepath.Join(dir, "comm")) // it may have ended by now
+			p.ID, _ = strconv.Atoi(filepath.Base(dir))
+			p.Program = strings.TrimSpace(string(name))
+			return p
+		}
+	}
+	return p
 }
 
 // LookAtFirewall reads the rules of a family's tables filter and nat, and nftables'.

@@ -168,7 +168,7 @@ func TestCrowd(t *testing.T) {
 	var seen room
 	look := func(n, least int) { // when all n that are sent have come to the switch, or as much as it takes: on a busy machine it misses some
 		t.Helper()
-		var now ovs.Room
+		var now ovs.Space
 		ovstest.Eventually(t, long, func() (err error) {
 			flood(t, "a", "10.128.0.8:80", n)
 			if now, err = r.bridge.Connections(t.Context(), pipeline.Zone); err == nil && now.Has < least {

@@ -547,7 +547,7 @@ func TestTracking(t *testing.T) {
 	if lacks, err := b.CannotTrack(t.Context()); err != nil || len(lacks) > 0 {
 		t.Errorf("%v, it lacks %q", err, lacks)
 	}
-	if room, err := b.Connections(t.Context(), 26486); err != nil || room != (ovs.Room{}) {
+	if room, err := b.Connections(t.Context(), 26486); err != nil || room != (ovs.Space{}) {
 		t.Errorf("%v, it has %+v", err, room)
 	}
 	if err := b.LimitConnections(t.Context(), 26486, 100); err != nil {
@@ -572,7 +572,7 @@ func TestTracking(t *testing.T) {
 	if had := known(); !strings.Contains(had, "icmpv6,orig=(src=fd00::5") || !strings.Contains(had, "udp,orig=(src=fd00::5") {
 		t.Fatalf("it tracks %q", had)
 	}
-	if room, err := b.Connections(t.Context(), 26486); err != nil || room != (ovs.Room{Has: 2, Limit: 100}) {
+	if room, err := b.Connections(t.Context(), 26486); err != nil || room != (ovs.Space{Has: 2, Limit: 100}) {
 		t.Errorf("%v, it has %+v", err, room)
 	}
 	if callers, err := b.Callers(t.Context(), 26486); err != nil || len(callers) != 1 || callers[netip.MustParseAddr("fd00::5")] != 2 {

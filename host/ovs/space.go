@@ -10,24 +10,24 @@ import (
 	"strings"
 )
 
-// Room is how many connections a zone of connection tracking has, and how many it takes; 0: any number.
-type Room struct{ Has, Limit int }
+// Space is how many connections a zone of connection tracking has, and how many it takes; 0: any number.
+type Space struct{ Has, Limit int }
 
 // Connections asks how many connections the bridge's datapath has in a zone.
-func (b *Bridge) Connections(ctx context.Context, zone uint16) (Room, error) {
+func (b *Bridge) Connections(ctx context.Context, zone uint16) (Space, error) {
 	out, err := b.Appctl(ctx, "dpctl/ct-get-limits", fmt.Sprintf("zone=%d", zone))
 	if err != nil {
-		return Room{}, fmt.Errorf("ask how many connections the datapath of %s has: %w", b.Name, err)
+		return Space{}, fmt.Errorf("ask how many connections the datapath of %s has: %w", b.Name, err)
 	}
-	room, err := parseRoom(out, zone)
+	room, err := parseSpace(out, zone)
 	if err != nil {
-		return Room{}, fmt.Errorf("ask how many connections the datapath of %s has: %w: %q", b.Name, err, out)
+		return Space{}, fmt.Errorf("ask how many connections the datapath of %s has: %w: %q", b.Name, err, out)
 	}
 	return room, nil
 }
 
-// parseRoom reads "zone=26486,limit=100,count=3". A zone that has no limit of its own has the default one.
-func parseRoom(out []byte, zone uint16) (r Room, err error) {
+// parseSpace reads "zone=26486,limit=100,count=3". A zone that has no limit of its own has the default one.
+func parseSpace(out []byte, zone uint16) (r Space, err error) {
 	for line := range strings.FieldsFuncSeq(string(out), func(r rune) bool { return r == '\n' }) {
 		rest, of := strings.CutPrefix(strings.TrimSpace(line), fmt.Sprintf("zone=%d,limit=", zone))
 		if !of {

@@ -397,7 +397,8 @@ func NewWatch() (*Watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = errors.Join(unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (groupNFTables - 1)}), unix.SetNonblock(fd, true))
+	// It is bound to its number: the kernel refuses to bind it again, to the group.
+	err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, groupNFTables), unix.SetNonblock(fd, true))
 	if err != nil {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("watch the changes of nftables: %w", err)

@@ -33,6 +33,10 @@ type TracePacket struct {
 	What string `json:"what"` // "TCP SYN"
 	// Error says why none was sent; then there is nothing else.
 	Error string `json:"error,omitempty"`
+	// Failed says that it was to be sent, and could not be: then it is not known whether it would pass.
+	Failed bool `json:"failed,omitempty"`
+	// Held says that the container's own kernel refused it, as a rule of a firewall inside of the container does.
+	Held bool `json:"held,omitempty"`
 	// Stuck says that the container's own kernel took it for no interface: it has no route, or no address, or its interface is down.
 	Stuck bool `json:"stuck,omitempty"`
 	// Points are where it was looked for, and then the answer, in the order in which they pass.

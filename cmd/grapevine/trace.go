@@ -20,6 +20,8 @@ type traced struct {
 	api.Explanation
 	// Ping is a packet from this host to that of the other end and back, through the tunnel.
 	Ping *api.Ping `json:"ping,omitempty"`
+	// Again are more of them, if one was lost: chance loses one and not the other, what is too large never passes.
+	Again []api.Ping `json:"again,omitempty"`
 	// Led says what leads the connection elsewhere, and Ways are the traces to where it is led.
 	Led  *api.Lead `json:"led,omitempty"`
 	Ways []traced  `json:"ways,omitempty"`
@@ -28,6 +30,8 @@ type traced struct {
 	// Verdict is the first line; Wrong says that it names something in the way, and Do what to do.
 	Verdict string `json:"verdict"`
 	Wrong   bool   `json:"wrong"`
+	// Unknown says that nothing was found in the way, and that a real packet could not be sent.
+	Unknown bool   `json:"unknown,omitempty"`
 	Do      string `json:"do,omitempty"`
 	// NotTried is what was not looked at.
 	NotTried []string `json:"notTried"`
@@ -88,8 +92,11 @@ Exit status: 0 nothing was found in the way; 1 something was; 2 it could not be 
 			} else {
 				err = showTrace(c.OutOrStdout(), t, flows)
 			}
-			if t.Wrong {
+			switch {
+			case t.Wrong:
 				return errors.Join(err, errSomethingWrong)
+			case t.Unknown:
+				return errors.Join(err, errNotAsked)
 			}
 			return err
 		},
@@ -125,6 +132,9 @@ func traceOf(ctx context.Context, c *api.Client, from, to string, dry bool) (t t
 	return leaves(t, l), nil
 }
 
+// morePings are sent if a packet through the tunnel was lost.
+const morePings = 4
+
 // traceWay asks for one way, which nothing leads elsewhere.
 func traceWay(ctx context.Context, c *api.Client, r api.TraceRequest) (t traced, err error) {
 	if t.Explanation, err = c.Policies().Explain(ctx, api.ExplainRequest{From: r.From, To: r.To, Proto: r.Proto, Port: r.Port}); err != nil {
@@ -142,6 +152,16 @@ func traceWay(ctx context.Context, c *api.Client, r api.TraceRequest) (t traced,
 			return t, err
 		}
 		t.Ping = &ping
+		for range morePings {
+			if ping.Error != "" || ping.Tunnel.Lost == "" && ping.Full.Lost == "" {
+				break
+			}
+			again, err := c.Ping(ctx, other)
+			if err != nil {
+				break
+			}
+			t.Again = append(t.Again, again)
+		}
 	}
 	if wouldErr == nil {
 		t.Would = &would
@@ -175,12 +195,22 @@ func judge(t traced, nodes []api.Node) traced {
 	} else if packet.Error != "" {
 		t.NotTried = []string{"a packet from within the container: " + packet.Error}
 	}
+	answered := answeredWords(packet, to)
+	passed := packet != nil && packet.Error == "" && slices.Contains([]string{"open", "echo", "datagram"}, packet.Answer)
+	// What was seen wins over what is inferred: of a packet that was answered nobody says that it does not come there.
 	wrong := func(do, format string, args ...any) traced {
-		t.Wrong, t.Do, t.Verdict = true, do, fmt.Sprintf("%s does not reach %s: ", from, to)+fmt.Sprintf(format, args...)
+		how := fmt.Sprintf("%s does not reach %s: ", from, to)
+		if passed {
+			how = fmt.Sprintf("%s reaches %s, %s; yet ", from, to, answered)
+		}
+		t.Wrong, t.Do, t.Verdict = true, do, how+fmt.Sprintf(format, args...)
 		return t
 	}
 	denied := func(do, format string, args ...any) traced {
-		if packet != nil && packet.Answer != "" && packet.Answer != "unreachable" {
+		switch {
+		case passed:
+			format += ": report this"
+		case packet != nil && packet.Answer != "" && packet.Answer != "unreachable":
 			format += "; yet a real packet was answered: report this"
 		}
 		return wrong(do, format, args...)
@@ -203,12 +233,21 @@ func judge(t traced, nodes []api.Node) traced {
 			return denied("grapevine policy explain says more", "policies do not let it %s: %s", d.what, why)
 		}
 	}
-	for _, n := range nodes {
-		if !n.Self && !n.Alive && (n.Name == t.From.Host || n.Name == t.To.Host) {
-			return wrong("grapevine status", "the agent of host %s does not answer", n.Name)
+	if packet != nil && packet.Answer != "" {
+		if what, do := lostAt(packet, to); what != "" {
+			return wrong(do, "%s", what)
 		}
 	}
-	if packet != nil && packet.Stuck {
+	for _, n := range nodes {
+		if !n.Self && !n.Alive && (n.Name == t.From.Host || n.Name == t.To.Host) {
+			return wrong("grapevine status", "the agent of host %s does not answer, so that the names of containers there are not found", n.Name)
+		}
+	}
+	switch {
+	case packet == nil:
+	case packet.Held:
+		return wrong("look at nft list ruleset and iptables -S inside the container (nsenter -n)", "its own firewall, a rule inside of %s, does not let it send: %s", from, packet.Error)
+	case packet.Stuck:
 		return wrong("look at ip addr and ip route inside the container", "it cannot send: %s", packet.Error)
 	}
 	if what, do := inTheWay(t.Would); what != "" {
@@ -223,17 +262,45 @@ func judge(t traced, nodes []api.Node) traced {
 	case t.Ping == nil:
 	case t.Ping.Error != "":
 		return wrong("grapevine doctor", "host %s: %s", t.Ping.Host, t.Ping.Error)
-	case t.Ping.Tunnel.Lost != "":
-		return wrong("grapevine doctor, here and on "+t.Ping.Host, "a packet through the tunnel %s", t.Ping.Tunnel.Lost)
-	case t.Ping.Full.Lost != "":
-		return wrong("grapevine doctor, here and on "+t.Ping.Host, "a packet of %d bytes through the tunnel %s; small ones pass", t.Ping.Full.Bytes, t.Ping.Full.Lost)
+	default:
+		if what := lostInTunnel(append([]api.Ping{*t.Ping}, t.Again...)); what != "" {
+			return wrong("grapevine doctor, here and on "+t.Ping.Host, "%s", what)
+		}
 	}
-	if answered := answeredWords(packet, to); answered != "" {
+	switch {
+	case answered != "":
 		t.Verdict = fmt.Sprintf("%s reaches %s, %s.", from, to, answered)
-		return t
+	case packet != nil && packet.Failed:
+		t.Unknown, t.Do = true, "see why, and try again; an ordinary program there may be able to send what this could not"
+		t.Verdict = fmt.Sprintf("It is not known whether %s reaches %s: a packet from within the container could not be sent: %s.", from, to, packet.Error)
+	default:
+		t.Verdict = fmt.Sprintf("Nothing was found in the way from %s to %s.", from, to)
 	}
-	t.Verdict = fmt.Sprintf("Nothing was found in the way from %s to %s.", from, to)
 	return t
+}
+
+// lostInTunnel is pure: what several packets of each size through the tunnel say together; empty: nothing is wrong. That one is lost and the
+// next one is not has to do with chance, and not with the size.
+func lostInTunnel(pings []api.Ping) string {
+	var small, large int // that were lost
+	var first, full api.Echo
+	for _, p := range pings {
+		if p.Tunnel.Lost != "" {
+			small, first = small+1, p.Tunnel
+		}
+		if p.Full.Lost != "" {
+			large, full = large+1, p.Full
+		}
+	}
+	switch n := len(pings); {
+	case small == n:
+		return "a packet through the tunnel " + first.Lost
+	case small == 0 && large == n:
+		return fmt.Sprintf("a packet of %d bytes through the tunnel %s; small ones pass", full.Bytes, full.Lost)
+	case small+large > 1:
+		return fmt.Sprintf("a part of what goes through the tunnel is lost: %d of %d small packets, and %d of %d large ones", small, n, large, n)
+	}
+	return ""
 }
 
 // meet says whether nothing in the notes keeps two networks apart.

@@ -62,7 +62,7 @@ func TestLostAt(t *testing.T) {
 func TestDenied(t *testing.T) {
 	x := traced{Explanation: api.Explanation{Egress: api.Decision{Allowed: true}, From: api.Peer{Name: "app"}, To: api.Peer{Name: "db"}, Ingress: api.Decision{Why: "denied"}}}
 	x.Would = &api.Trace{Packet: &api.TracePacket{Answer: "open"}}
-	if got := judge(x, nil); !strings.HasSuffix(got.Verdict, "denied; yet a real packet was answered: report this") {
+	if got := judge(x, nil); !strings.HasSuffix(got.Verdict, "denied: report this") || !strings.HasPrefix(got.Verdict, "app reaches db, where somebody listens") {
 		t.Error(got.Verdict)
 	}
 }
@@ -73,5 +73,77 @@ func TestStuck(t *testing.T) {
 	x.Would = &api.Trace{Packet: &api.TracePacket{Error: "send from app: network is unreachable", Stuck: true}}
 	if got := judge(x, nil); !got.Wrong || got.Verdict != "app does not reach db: it cannot send: send from app: network is unreachable" {
 		t.Error(got.Verdict)
+	}
+}
+
+// TestNotSent: a packet that could not be sent never ends in that nothing was found.
+func TestNotSent(t *testing.T) {
+	yes := api.Decision{Allowed: true}
+	x := traced{Explanation: api.Explanation{From: api.Peer{Name: "app"}, To: api.Peer{Name: "db"}, Egress: yes, Ingress: yes}}
+	x.Would = &api.Trace{Packet: &api.TracePacket{Error: "send a packet: operation not permitted", Failed: true, Held: true}}
+	if got := judge(x, nil); !got.Wrong || got.Do == "" || !strings.HasPrefix(got.Verdict, "app does not reach db: its own firewall, a rule inside of app, does not let it send") {
+		t.Error(got.Verdict)
+	}
+	x.Would.Packet = &api.TracePacket{Error: "4 packets are traced on its host already: try again", Failed: true}
+	if got := judge(x, nil); got.Wrong || !got.Unknown || strings.Contains(got.Verdict, "Nothing was found") {
+		t.Error(got.Verdict)
+	}
+	x.Would.Packet = &api.TracePacket{Error: "only containers are sent from"}
+	if got := judge(x, nil); got.Wrong || got.Unknown || !strings.HasPrefix(got.Verdict, "Nothing was found") {
+		t.Error(got.Verdict)
+	}
+	led := traced{Led: &api.Lead{Name: "service blue/web", Sent: &api.TracePacket{Error: "network is down", Failed: true}}}
+	if got := judgeLed(led, "app"); !got.Unknown || strings.Contains(got.Verdict, "Nothing was found") {
+		t.Error(got.Verdict)
+	}
+}
+
+// TestAnsweredWins: nobody says that a packet which was answered does not come there; what is wrong besides is said.
+func TestAnsweredWins(t *testing.T) {
+	yes := api.Decision{Allowed: true}
+	for want, break_ := range map[string]func(*traced, *api.Node){
+		"; yet the agent of host host2 does not answer, so that the names of containers there are not found": func(_ *traced, n *api.Node) { n.Alive = false },
+		"; yet host host2: it could not be asked":                                                            func(t *traced, _ *api.Node) { t.Ping.Error = "it could not be asked" },
+		"; yet a packet through the tunnel did not arrive":                                                   func(t *traced, _ *api.Node) { t.Ping.Tunnel.Lost = "did not arrive" },
+		"; yet it ought to, but the switch of host host1 would have the pac":                                 func(t *traced, _ *api.Node) { t.Would.There = []api.TraceHop{{Host: "host1", End: "dropped"}} },
+	} {
+		nodes := []api.Node{{Name: "host1", Self: true, Alive: true}, {Name: "host2", Alive: true}}
+		x := traced{Ping: &api.Ping{Host: "host2"}, Would: &api.Trace{Packet: &api.TracePacket{What: "TCP SYN", Answer: "open", Milliseconds: 1}}, Explanation: api.Explanation{
+			Egress: yes, Ingress: yes, From: api.Peer{Name: "app", Host: "host1"}, To: api.Peer{Name: "db", Host: "host2"}}}
+		break_(&x, &nodes[1])
+		if got := judge(x, nodes); !got.Wrong || !strings.HasPrefix(got.Verdict, "app reaches db, where somebody listens") || !strings.Contains(got.Verdict, want) {
+			t.Errorf("want %q: %s", want, got.Verdict)
+		}
+		x.Would.Packet.Answer, x.Would.Packet.Points = "refused", []api.TracePoint{{Host: "host1", Container: "app", Seen: true}, {Host: "host1", Place: "eth0", Seen: true}, {Host: "host2", Container: "db", Seen: true}}
+		nodes[1].Alive = false
+		x.Would.There = nil
+		if got := judge(x, nodes); !strings.HasPrefix(got.Verdict, "app does not reach db: its packets arrive") {
+			t.Error(got.Verdict)
+		}
+	}
+}
+
+// TestLostInTunnel: by chance lost is not too large.
+func TestLostInTunnel(t *testing.T) {
+	lost := func(s string) (list []api.Ping) {
+		for _, c := range s {
+			p := api.Ping{Full: api.Echo{Bytes: 1450}}
+			if c == 's' || c == 'b' {
+				p.Tunnel.Lost = "did not arrive"
+			}
+			if c == 'l' || c == 'b' {
+				p.Full.Lost = "did not arrive"
+			}
+			list = append(list, p)
+		}
+		return list
+	}
+	for pings, want := range map[string]string{
+		".": "", "l....": "", "s....": "", "bbbbb": "a packet through the tunnel did not arrive", "lllll": "a packet of 1450 bytes through the tunnel did not arrive; small ones pass",
+		"l.l..": "a part of what goes through the tunnel is lost: 0 of 5 small packets, and 2 of 5 large ones", "lsl..": "a part of what goes through the tunnel is lost: 1 of 5 small packets, and 2 of 5 large ones",
+	} {
+		if got := lostInTunnel(lost(pings)); got != want {
+			t.Errorf("%s: %q, want %q", pings, got, want)
+		}
 	}
 }

@@ -74,6 +74,11 @@ func judgeLed(t traced, from string) traced {
 		t.Verdict = fmt.Sprintf("%s does not reach %d of %d containers behind %s: %s", from, n, len(t.Ways), l.Name, t.Ways[bad].Verdict)
 	case l.Sent != nil && l.Sent.Answer != "":
 		t.Verdict = fmt.Sprintf("%s reaches %s: a connection went to %s, and the answer came back after %.2f ms.", from, l.Name, backName(l, l.Sent.To), l.Sent.Milliseconds)
+	case slices.ContainsFunc(t.Ways, func(w traced) bool { return w.Unknown }):
+		way := t.Ways[slices.IndexFunc(t.Ways, func(w traced) bool { return w.Unknown })]
+		t.Unknown, t.Do, t.Verdict = true, way.Do, way.Verdict
+	case l.Sent != nil && l.Sent.Failed:
+		t.Unknown, t.Verdict = true, fmt.Sprintf("It is not known whether %s reaches %s: a packet from within the container could not be sent: %s.", from, l.Name, l.Sent.Error)
 	default:
 		t.Verdict = fmt.Sprintf("Nothing was found in the way from %s to %s, which leads to %s.", from, l.Name, strings.Join(into(l), ", "))
 	}
@@ -86,8 +91,10 @@ func ledWrong(l api.Lead, from string) (what, do string) {
 	switch p := l.Sent; {
 	case p == nil:
 		return "", ""
-	case strings.HasSuffix(p.Error, "operation not permitted"):
+	case p.Held || strings.HasSuffix(p.Error, "operation not permitted"):
 		return fmt.Sprintf("the rules inside %s refuse it", from), again
+	case p.Stuck:
+		return "it cannot send: " + p.Error, "look at ip addr and ip route inside the container"
 	case p.Error != "" || len(p.Points) == 0:
 		return "", ""
 	case !p.Points[0].Seen:

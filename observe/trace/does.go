@@ -297,11 +297,16 @@ func (r *runs) methods() map[string]func(ctx context.Context, from string, body 
 	}
 }
 
-// stuck reports whether a container's kernel has no way for a packet. Of another host's there are words alone.
+// stuck reports whether a container's kernel has no way for a packet: no route, one that refuses or swallows it, no device, no room in
+// a queue; and held whether a rule inside of the container holds it back. Of another host's there are words alone.
 func stuck(err error) bool {
-	return slices.ContainsFunc([]unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN, unix.EADDRNOTAVAIL, unix.ENODEV}, func(e unix.Errno) bool {
-		return strings.HasSuffix(err.Error(), e.Error())
-	})
+	return endsIn(err, unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN, unix.EADDRNOTAVAIL, unix.ENODEV, unix.EACCES, unix.EINVAL, unix.ENOBUFS)
+}
+
+func held(err error) bool { return endsIn(err, unix.EPERM) }
+
+func endsIn(err error, list ...unix.Errno) bool {
+	return slices.ContainsFunc(list, func(e unix.Errno) bool { return strings.HasSuffix(err.Error(), e.Error()) })
 }
 
 // does sends a real packet and says how far it came. c has an endpoint that sends it.
@@ -336,9 +341,9 @@ func (d *Desk) does(ctx context.Context, snap *cluster.Snapshot, c connection) *
 	}
 	sender := orders[len(orders)-1]
 	if err := sender.failed; err != nil {
-		out.Error = err.Error()
+		out.Error, out.Failed = err.Error(), true
 	} else if err := d.tell(ctx, sender, methodSend, &sender.sent); err != nil {
-		out.Error, out.Stuck = err.Error(), stuck(err)
+		out.Error, out.Failed, out.Stuck, out.Held = err.Error(), true, stuck(err), held(err)
 	}
 	for _, e := range orders {
 		if e.failed == nil {

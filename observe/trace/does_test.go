@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
@@ -123,7 +124,12 @@ func TestDoes(t *testing.T) {
 	w.b.runs.wires.Closed, answers = true, true
 	a.Send = func(string, frames.Probe) error { return errors.New("network is unreachable") }
 	w.a.runs.wires = a
-	if got := ask(); got.Error != "network is unreachable" || !got.Stuck || len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "GRAPEVINE_CAPTURE=off") {
+	if got := ask(); got.Error != "network is unreachable" || !got.Stuck || !got.Failed || got.Held || len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "GRAPEVINE_CAPTURE=off") {
+		t.Errorf("%+v", got)
+	}
+	a.Send = func(string, frames.Probe) error { return fmt.Errorf("send a packet: %w", unix.EPERM) }
+	w.a.runs.wires = a
+	if got := ask(); !got.Failed || !got.Held || got.Stuck {
 		t.Errorf("%+v", got)
 	}
 	for want, o := range map[string]order{

@@ -23,6 +23,8 @@ type Traffic struct {
 type TrafficHost struct {
 	Name  string    `json:"name"`
 	Since time.Time `json:"since,omitzero"`
+	// At is when it looked at what it had counted, by its own clock: what passed between two answers passed between these.
+	At time.Time `json:"at,omitzero"`
 	// Lost are packets of connections that there was no room for.
 	Lost uint64 `json:"lost"`
 	// Left are directions of connections that were left out of its answer: the oldest.

@@ -39,6 +39,8 @@ type answer struct {
 	Left    int       `cbor:"3,keyasint,omitempty"`
 	Error   string    `cbor:"4,keyasint,omitempty"`
 	Records []*Record `cbor:"5,keyasint,omitempty"`
+	// At is when it looked. Agents before this one do not say it.
+	At time.Time `cbor:"6,keyasint,omitzero"`
 }
 
 // Methods answer other hosts.

@@ -63,6 +63,7 @@ type Desk struct {
 	mu    sync.Mutex
 	on    bool
 	since time.Time
+	seen  time.Time // the last look at what the kernel has counted
 	asked time.Time
 	lost  counter.Lost
 	first counter.Lost // of before since
@@ -199,6 +200,7 @@ func (d *Desk) look() {
 	if !d.on {
 		return
 	}
+	now := time.Now()
 	counts, lost, err := d.cfg.Counter.Read()
 	if d.err = err; err != nil {
 		return
@@ -207,7 +209,7 @@ func (d *Desk) look() {
 		d.total.Lost += lost.Packets - d.lost.Packets
 	}
 	d.lost = lost
-	now := time.Now()
+	d.seen = now
 	var ended []*Record
 	for _, k := range d.table.update(counts, d.who(), d.owns, now) {
 		c, err := d.cfg.Counter.Take(k)
@@ -298,7 +300,7 @@ func (d *Desk) here(ctx context.Context) (a answer, err error) {
 	if d.err != nil {
 		return a, d.err
 	}
-	return answer{Since: d.since, Lost: d.lost.Packets - d.first.Packets, Records: d.table.records()}, nil
+	return answer{Since: d.since, At: d.seen, Lost: d.lost.Packets - d.first.Packets, Records: d.table.records()}, nil
 }
 
 // Traffic is who talks to whom on this host, or on all: of many hosts the newest of each, as much as somebody may look at.
@@ -313,7 +315,7 @@ func (d *Desk) Begun(ctx context.Context) (api.Traffic, error) {
 		return api.Traffic{}, fmt.Errorf("count who talks to whom: %w", err)
 	}
 	return api.Traffic{
-		Hosts:       []api.TrafficHost{{Name: d.cfg.Snapshot().HostName(d.cfg.Self), Since: a.Since, Lost: a.Lost}},
+		Hosts:       []api.TrafficHost{{Name: d.cfg.Snapshot().HostName(d.cfg.Self), Since: a.Since, At: a.At, Lost: a.Lost}},
 		Connections: Join(a.Records, false, time.Now()),
 	}, nil
 }
@@ -362,7 +364,7 @@ func (d *Desk) traffic(ctx context.Context, of api.TrafficOf, share func(hosts i
 		if n, ok := cluster.Get[cluster.Node](snap, ids[i]); ok {
 			name = n.Name
 		}
-		t.Hosts = append(t.Hosts, api.TrafficHost{Name: name, Since: a.Since, Lost: a.Lost, Left: a.Left, Error: a.Error})
+		t.Hosts = append(t.Hosts, api.TrafficHost{Name: name, Since: a.Since, At: a.At, Lost: a.Lost, Left: a.Left, Error: a.Error})
 		if records == nil {
 			records = a.Records
 		} else {

@@ -148,7 +148,9 @@ func (a all) find(word string) (list []thing) {
 		}
 	}
 	byID := map[string]*containerThing{}
-	for _, c := range where(func(c container) bool { return c.Name == word || begins(c.Container, word) || begins(c.ID, word) }) {
+	for _, c := range where(func(c container) bool {
+		return c.Name == word || slices.Contains(c.Aliases, word) || begins(c.Container, word) || begins(c.ID, word)
+	}) {
 		id := c.Container + c.Host
 		if c.Container == "" {
 			id = c.ID

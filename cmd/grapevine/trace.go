@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grapevine-net/grapevine/api"
+	"github.com/grapevine-net/grapevine/config"
 )
 
 // traced is what keeps a connection from passing, as far as it was looked at.
@@ -84,7 +85,7 @@ Exit status: 0 nothing was found in the way; 1 something was; 2 it could not be 
 			defer cancel()
 			t, err := traceOf(ctx, client, args[0], args[1], dry)
 			if err != nil {
-				fmt.Fprintln(c.ErrOrStderr(), "grapevine:", err)
+				fmt.Fprintln(c.ErrOrStderr(), "grapevine:", orMeant(ctx, client, err, args))
 				return errNotAsked
 			}
 			if format == "json" {
@@ -104,6 +105,42 @@ Exit status: 0 nothing was found in the way; 1 something was; 2 it could not be 
 	c.Flags().BoolVar(&flows, "flows", false, "every flow of the switches that matches")
 	c.Flags().BoolVar(&dry, "dry", false, "send no packet from within the container")
 	return c
+}
+
+// orMeant adds to an error about a name, which no container has, the one that it is a slip of.
+func orMeant(ctx context.Context, c *api.Client, err error, ends []string) string {
+	if !strings.Contains(err.Error(), "there is no container ") {
+		return err.Error()
+	}
+	endpoints, failed := c.Endpoints(ctx)
+	if failed != nil {
+		return err.Error()
+	}
+	return err.Error() + slipOf(endpoints, err.Error(), ends)
+}
+
+// slipOf is pure: what to add to what was said of the ends' names.
+func slipOf(endpoints []api.Endpoint, said string, ends []string) string {
+	var known []string
+	for _, e := range endpoints {
+		known = append(append(known, e.Name), e.Aliases...)
+	}
+	slices.Sort(known)
+	known = slices.Compact(known)
+	for _, end := range ends {
+		name := end
+		if e, err := explainRequest(end, end); err == nil {
+			name = e.To
+		}
+		_, on, is := strings.Cut(name, "/")
+		if is {
+			name = on
+		}
+		if meant := config.Nearest(name, known); meant != "" && strings.Contains(said, "there is no container "+name+" ") && !slices.Contains(known, name) {
+			return "; did you mean " + meant + "?"
+		}
+	}
+	return ""
 }
 
 // traceOf asks for all that the verdict is made of.

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -39,8 +41,8 @@ went each way and how it stands. A NAME is a container or an address: its connec
 
 What containers send is counted in the kernel, each packet once, with the fast path and without. Counting begins with the first
 question and ends an hour after the last (GRAPEVINE_TRAFFIC=on: it always runs). BACK is known of ends on this host and outside the
-cluster, and with --all of all. With --top it is what passes now: packets and bytes a second, seen for two, the most first. The last line says since when, and how many packets were not counted: there is room for 16384
-directions of connections at once.
+cluster, and with --all of all. With --top it is what passes now: packets and bytes a second, seen for two, the most first. The
+last line says since when, and how many packets were not counted: there is room for 16384 directions of connections at once.
 
 STATE: opening, open, closed, reset; refused: nobody listens there; unanswered: nothing came back for 3 s, as when a firewall
 drops it. Of what has no connections, such as UDP: sent, answered, unanswered.`,
@@ -49,6 +51,7 @@ drops it. Of what has no connections, such as UDP: sent, answered, unanswered.`,
   grapevine traffic --top --all                 # what fills the line? (with -w: again and again)
   grapevine traffic --unanswered                # a firewall, there or on the way?
   grapevine traffic --all -o json | jq '[.connections[].bytes] | add'
+  grapevine traffic -f -o json                  # a line of JSON for each change
   timeout --preserve-status 3 grapevine traffic -f     # as it happens; else Ctrl-C ends it`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 2 {
@@ -58,7 +61,10 @@ drops it. Of what has no connections, such as UDP: sent, answered, unanswered.`,
 		},
 		ValidArgsFunction: complete(containerNames),
 	}, patience, func(ctx context.Context, c *api.Client, args []string) (api.Traffic, error) {
-		w.ends = args
+		var err error
+		if w.ends, err = unaliased(ctx, c, args); err != nil {
+			return api.Traffic{}, err
+		}
 		t, err := c.Traffic(ctx, w.question(all))
 		if err == nil && top {
 			t, err = passingNow(ctx, c, w.question(all), t)
@@ -71,26 +77,64 @@ drops it. Of what has no connections, such as UDP: sent, answered, unanswered.`,
 	}, func(out io.Writer, t api.Traffic) error { return showTraffic(out, t, most, top) })
 	once := c.RunE
 	c.RunE = func(c *cobra.Command, args []string) error {
-		if !follow {
+		switch {
+		case most < 0:
+			return fmt.Errorf("--most takes a number of lines, and not %d (0: all)", most)
+		case follow && top:
+			return errors.New("--follow says each change, and --top what passes a second: use one of them (--top -w shows it again and again)")
+		case !follow:
 			return once(c, args)
 		}
-		client, err := newClient(c)
+		format, client, err := asking(c)
 		if err != nil {
 			return err
 		}
-		w.ends = args
-		return followTraffic(c.Context(), client, c.OutOrStdout(), all, w)
+		if w.ends, err = unaliased(c.Context(), client, args); err != nil {
+			return err
+		}
+		return followTraffic(c.Context(), client, c.OutOrStdout(), all, w, format == "json")
 	}
 	c.Flags().BoolVarP(&all, "all", "a", false, "on all hosts")
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "say it as it happens, a line for each change")
 	c.Flags().BoolVar(&top, "top", false, "what passes now, a second, the most first")
-	c.MarkFlagsMutuallyExclusive("top", "follow")
 	c.Flags().StringVar(&w.network, "network", "", "of containers on this network alone")
 	c.Flags().Uint16Var(&w.port, "port", 0, "to this port alone")
 	c.Flags().BoolVar(&w.unanswered, "unanswered", false, "what nobody answered, or refused, alone")
 	c.Flags().BoolVar(&w.outside, "outside", false, "with the hosts and the outside alone")
 	c.Flags().IntVar(&most, "most", 50, "so many lines; 0: all")
 	return watched(c)
+}
+
+// unaliased puts a container's name in place of an alias, by which who counts does not know it.
+func unaliased(ctx context.Context, c *api.Client, names []string) ([]string, error) {
+	if len(names) == 0 {
+		return names, nil
+	}
+	endpoints, err := c.Endpoints(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return namesOf(endpoints, names), nil
+}
+
+// namesOf is pure: an alias that one container has alone is replaced by that one's name.
+func namesOf(endpoints []api.Endpoint, names []string) []string {
+	names = slices.Clone(names)
+	for i, name := range names {
+		if slices.ContainsFunc(endpoints, func(e api.Endpoint) bool { return e.Name == name || e.Network+"/"+e.Name == name }) {
+			continue
+		}
+		var meant []string
+		for _, e := range endpoints {
+			if slices.Contains(e.Aliases, name) && e.Name != "" && !slices.Contains(meant, e.Name) {
+				meant = append(meant, e.Name)
+			}
+		}
+		if len(meant) == 1 {
+			names[i] = meant[0]
+		}
+	}
+	return names
 }
 
 // question is what the agents are asked for: what they know to be none of it they leave out.
@@ -272,18 +316,21 @@ func countedBy(t api.Traffic) string {
 }
 
 // followTraffic prints each connection when it comes, and when its state changes, until ctx ends.
-func followTraffic(ctx context.Context, client *api.Client, w io.Writer, all bool, want wanted) error {
+func followTraffic(ctx context.Context, client *api.Client, w io.Writer, all bool, want wanted, asJSON bool) error {
 	type key struct {
 		from, to api.TrafficEnd
 		proto    string
 	}
 	states := map[key]string{}
-	said := ""
+	said, first := "", true
+	lines := json.NewEncoder(w)
+	lines.SetEscapeHTML(false)
 	ask := func(ctx context.Context) (api.Traffic, error) { return client.Traffic(ctx, want.question(all)) }
 	return follow(ctx, ask, func(t api.Traffic) error {
-		if err := want.known(ctx, client, t.Connections); err != nil && said == "" {
+		if err := want.known(ctx, client, t.Connections); err != nil && first {
 			return err
 		}
+		first = false
 		list := want.of(t.Connections)
 		slices.Reverse(list)
 		now := make(map[key]string, len(list))
@@ -294,13 +341,19 @@ func followTraffic(ctx context.Context, client *api.Client, w io.Writer, all boo
 			if states[k] == c.State {
 				continue
 			}
+			if asJSON {
+				if err := lines.Encode(c); err != nil {
+					return err
+				}
+				continue
+			}
 			cells := connectionCells(c)
 			if _, err := fmt.Fprintf(w, "%s  %-24s %-32s %-12s %-10s %d, %s  < %d, %s\n", cells...); err != nil {
 				return err
 			}
 		}
 		states = now
-		if by := countedBy(t); by != said && (said == "" || strings.Contains(by, "lost, of") || strings.Contains(by, "not counted on")) {
+		if by := countedBy(t); !asJSON && by != said && (said == "" || strings.Contains(by, "lost, of") || strings.Contains(by, "not counted on")) {
 			said = by
 			if _, err := fmt.Fprintln(w, "-- "+by); err != nil {
 				return err

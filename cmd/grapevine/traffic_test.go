@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
@@ -71,5 +73,40 @@ func TestTraffic(t *testing.T) {
 		if rows := strings.Count(out, "\n") - 2; line != "traffic" && !strings.Contains(line, "--all") && rows > 1 {
 			t.Errorf("%s shows %d connections:\n%s", line, rows, out)
 		}
+	}
+}
+
+// TestAliases: what has an alias is found by it, by all who find containers, and a slip of a name is named.
+func TestAliases(t *testing.T) {
+	db := api.Endpoint{Name: "db", Network: "blue", Host: "host2", Container: "abc", ID: "def", Aliases: []string{"database"}}
+	list := []api.Endpoint{db, {Name: "web", Network: "blue", Aliases: []string{"www"}}, {Name: "web2", Network: "blue", Aliases: []string{"www"}}}
+	if got := namesOf(list, []string{"database", "www", "web", "10.128.0.1"}); strings.Join(got, " ") != "db www web 10.128.0.1" {
+		t.Error(got)
+	}
+	if !ofEndpoint(db, "database") || len((all{containers: []container{{Endpoint: db}}}).find("database")) != 1 {
+		t.Error("the alias is not known")
+	}
+	if got := slipOf(list, "there is no container databsae on a network of the cluster", []string{"web", "databsae:5432"}); got != "; did you mean database?" {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestFollowJSON: what is followed with -o json is a line of JSON for each change, and nothing else.
+func TestFollowJSON(t *testing.T) {
+	h := vineyard()
+	asked := 0
+	h.Traffic = func(context.Context, api.TrafficOf) (api.Traffic, error) {
+		if asked++; asked > 2 {
+			return api.Traffic{}, errors.New("enough")
+		}
+		return api.Traffic{Hosts: []api.TrafficHost{{Name: "host1"}}, Connections: []api.Connection{{Proto: "tcp", State: "open", From: api.TrafficEnd{Name: "app"}, To: api.TrafficEnd{Name: "db", Port: 80}}}}, nil
+	}
+	out, err := run(t, h, "traffic", "-f", "-o", "json")
+	if err == nil || !strings.Contains(err.Error(), "enough") {
+		t.Fatal(err)
+	}
+	var c api.Connection
+	if err := json.Unmarshal([]byte(out), &c); err != nil || c.State != "open" || strings.Count(out, "\n") != 1 {
+		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -157,7 +157,7 @@ func isHost(n api.Node, word string) bool {
 
 // ofEndpoint reports whether a word means an endpoint: its container, its network, an address or its host.
 func ofEndpoint(e api.Endpoint, word string) bool {
-	return e.Name == word || e.Network == word || e.Host == word || begins(e.Container, word) || begins(e.ID, word) || hasAddress(e, word)
+	return e.Name == word || slices.Contains(e.Aliases, word) || e.Network == word || e.Host == word || begins(e.Container, word) || begins(e.ID, word) || hasAddress(e, word)
 }
 
 // knownNames are all that a word may be of.

@@ -102,8 +102,6 @@ func notClosed(err error) error {
 func questions(c *api.Client) map[string]ui.Ask {
 	asks := map[string]ui.Ask{
 		"status": func(ctx context.Context, _ url.Values) (any, error) {
-			ctx, cancel := context.WithTimeout(ctx, patience)
-			defer cancel()
 			s, err := c.Status(ctx)
 			if err != nil {
 				s = silentAgent(err)
@@ -135,7 +133,21 @@ func questions(c *api.Client) map[string]ui.Ask {
 		},
 	}
 	maps.Copy(asks, needs.Lists{Nodes: c.Nodes, Networks: c.Networks, Endpoints: c.Endpoints}.Asks())
+	for name, ask := range asks {
+		if name != "doctor" && name != "trace" { // which send packets, and wait for them
+			asks[name] = soon(ask)
+		}
+	}
 	return asks
+}
+
+// soon waits for an answer no longer than other verbs do.
+func soon(ask ui.Ask) ui.Ask {
+	return func(ctx context.Context, q url.Values) (any, error) {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		return ask(ctx, q)
+	}
 }
 
 // droppedEnd is what was dropped, with the names of its ends where they are addresses of containers.

@@ -18,11 +18,11 @@ var pageCommands = map[string]command{"page": runPage}
 var opened = regexp.MustCompile(`(?m)^Open (http://\S+)`)
 
 // runPage looks at the web page in a browser on a host: `page open HOST FILE`, of which FILE is what `grapevine ui` said there; `page at
-// #/HASH`, by its address; `page click SELECTOR`, by a click; `page type SELECTOR TEXT`; `page says TEXT...`, the screen does; `page well`,
-// the browser has complained of nothing.
+// #/HASH`, by its address; `page click SELECTOR`, by a click; `page type SELECTOR TEXT`; `page says TEXT...`, the screen does; `page pill TEXT`, what stands
+// above it does; `page well`, the browser has complained of nothing.
 func runPage(ctx context.Context, s *state, args []string) (string, error) {
 	if len(args) < 1 {
-		return "", usageError("usage: page open|at|click|type|says|well ...")
+		return "", usageError("usage: page open|at|click|type|says|pill|well ...")
 	}
 	verb, args := args[0], args[1:]
 	if verb == "open" {
@@ -62,6 +62,12 @@ func runPage(ctx context.Context, s *state, args []string) (string, error) {
 			}
 		}
 		return text, nil
+	case verb == "pill" && len(args) == 1:
+		text, err := webpage.Eval[string](s.tab, `document.getElementById("live").textContent`)
+		if err == nil && !strings.HasPrefix(text, args[0]) {
+			err = fmt.Errorf("the page says %q above, and not %q", text, args[0])
+		}
+		return text, err
 	case verb == "well" && len(args) == 0:
 		if list := s.tab.Complaints(); len(list) > 0 {
 			return "", errors.New("the browser complains: " + strings.Join(list, "; "))

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -21,6 +22,8 @@ var powerCommands = map[string]command{
 		"stop":    (*lab.Host).StopAgent,
 		"kill":    (*lab.Host).KillAgent,
 		"restart": (*lab.Host).RestartAgent,
+		"hang":    signal("agent", syscall.SIGSTOP),
+		"resume":  signal("agent", syscall.SIGCONT),
 	}),
 	"docker": service("docker", map[string]action{
 		"start": (*lab.Host).StartDocker,
@@ -52,6 +55,11 @@ var powerCommands = map[string]command{
 
 // action does something to a part of a host.
 type action func(h *lab.Host, ctx context.Context) error
+
+// signal sends a part of a host a signal that does not end it.
+func signal(part string, sig syscall.Signal) action {
+	return func(h *lab.Host, ctx context.Context) error { return h.Stop(ctx, part, sig, 0) }
+}
 
 // killOVS kills a daemon of the Open vSwitch that the agent started.
 func killOVS(name string) action {

@@ -10,6 +10,9 @@ import (
 // processor at the most, and sees what is small at once.
 const patience = 10
 
+// oldest bounds that: an answer that took long because its agent hung would be good for minutes.
+const oldest = 10 * time.Second
+
 // lately asks, and returns the last answer as long as that is good. Who asks while somebody does waits for that answer.
 func lately[T any](ask func(context.Context) (T, error)) func(context.Context) (T, error) {
 	var mu sync.Mutex
@@ -27,7 +30,7 @@ func lately[T any](ask func(context.Context) (T, error)) func(context.Context) (
 			return value, err
 		}
 		now := time.Now()
-		last, good = value, now.Add(patience*now.Sub(began))
+		last, good = value, now.Add(min(oldest, patience*now.Sub(began)))
 		return value, nil
 	}
 }

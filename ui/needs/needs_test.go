@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/grapevine-net/grapevine/api"
@@ -122,6 +123,24 @@ func TestLately(t *testing.T) {
 	if err != nil || againErr != nil || first != 2 || again != 2 && time.Since(began) < patience*50*time.Millisecond {
 		t.Errorf("asked %d times: %d %v, %d %v", asked, first, err, again, againErr)
 	}
+}
+
+// TestLatelyHung: the answer of an agent that hung is not good for ten times as long as it did.
+func TestLatelyHung(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		ask := lately(func(context.Context) (int, error) {
+			asked++
+			time.Sleep(15 * time.Second)
+			return asked, nil
+		})
+		for i, pause := range []time.Duration{0, 9 * time.Second, 2 * time.Second} {
+			time.Sleep(pause)
+			if got, err := ask(t.Context()); got != []int{1, 1, 2}[i] || err != nil {
+				t.Errorf("after %v: answer %d, %v", pause, got, err)
+			}
+		}
+	})
 }
 
 func TestTrafficOf(t *testing.T) {

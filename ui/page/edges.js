@@ -1,7 +1,7 @@
 // Where the cluster ends: who comes in from outside, and with which address its networks leave.
 
 import { h, panel, table } from "./dom.js";
-import { by, containers, port, stateOf } from "./model.js";
+import { by, clock, containers, port, stateOf } from "./model.js";
 import { command, hostLink, network, several, state, to } from "./parts.js";
 
 const hostState = (data, name) => {
@@ -13,7 +13,7 @@ const hostState = (data, name) => {
 const heard = (c) => {
   if (c.lost) return h("span.state.bad", {}, c.lost);
   if (!c.here) return h("span.dim", {}, `host ${c.host} knows`);
-  return c.seen ? h("span.state.ok", {}, `${new Date(c.seen).toLocaleTimeString()}${c.at ? `, from ${c.at}` : ""}`) : h("span.state", {}, "never");
+  return c.seen ? h("span.state.ok", {}, `${clock(c.seen)}${c.at ? `, from ${c.at}` : ""}`) : h("span.state", {}, "never");
 };
 
 const holder = (data, e) => (e.holder ? hostState(data, e.holder) : h("span.state.bad", {}, "nobody: nothing of its networks leaves"));

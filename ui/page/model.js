@@ -5,6 +5,13 @@ export const plural = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ?
 const order = new Intl.Collator("en", { numeric: true }).compare;
 export const by = (key) => (a, b) => order(key(a), key(b));
 
+/** clock is a time as all of the page has it: the browser's, of 24 hours, and the day if it is another one. */
+export function clock(time) {
+  const at = new Date(time), two = (n) => String(n).padStart(2, "0");
+  const day = at.toDateString() === new Date().toDateString() ? "" : `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} `;
+  return `${day}${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+}
+
 /** how what containers send is wrapped, with the UDP port if it has one. */
 export const wrapped = (of) => (of.encap === "gre" ? "GRE" : `${of.encap === "geneve" ? "Geneve" : "VXLAN"} port ${of.vxlanPort}`);
 
@@ -59,7 +66,7 @@ function silent(hosts) {
 export function counted(traffic) {
   const who = traffic.hosts.filter((x) => !x.error), lost = who.reduce((n, x) => n + x.lost, 0), left = who.reduce((n, x) => n + (x.left ?? 0), 0);
   const since = who.map((x) => x.since).sort().at(-1);
-  return [`Counted on ${plural(who.length, "host")}${since ? ` since ${new Date(since).toLocaleTimeString()}` : ""}; ${plural(lost, "packet")} lost${lost ? ", of more connections at once than there is room for" : ""}.`,
+  return [`Counted on ${plural(who.length, "host")}${since ? ` since ${clock(since)}` : ""}; ${plural(lost, "packet")} lost${lost ? ", of more connections at once than there is room for" : ""}.`,
     ...(left ? [`The oldest ${left.toLocaleString("en")} counts were left out.`] : []), ...silent(traffic.hosts.filter((x) => x.error))];
 }
 

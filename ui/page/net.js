@@ -20,23 +20,24 @@ export async function enter() {
   sessionStorage.setItem(KEY, session);
 }
 
-/** ask returns an answer; the very same value as before, if it has not changed. */
-export async function ask(question) {
+/** ask returns an answer; the very same value as before, if it has not changed. It waits so many seconds, or until the signal. */
+export async function ask(question, { signal, seconds }) {
   const have = known.get(question);
   const headers = { Authorization: `Bearer ${sessionStorage.getItem(KEY) ?? ""}` };
   if (have) headers["If-None-Match"] = have.tag;
-  return say(`v1/${question}`, { headers }, have, question);
+  return say(`v1/${question}`, { headers, signal: AbortSignal.any([signal, AbortSignal.timeout(1000 * seconds)]) }, have, question);
 }
 
 async function say(path, request, have, question) {
-  let response;
+  let response, value;
   try {
     response = await fetch(path, { ...request, cache: "no-store", credentials: "omit" });
+    if (response.status === 304 && have) return have.value;
+    value = await response.json();
   } catch {
-    throw new Refused(0, "`grapevine ui` does not answer: it has ended, or the tunnel to it has. Start it again, and open what it prints.");
+    if (response && !response.ok) value = {};
+    else throw new Refused(0, "`grapevine ui` does not answer: it has ended, or the tunnel to it has. Start it again, and open what it prints.");
   }
-  if (response.status === 304 && have) return have.value;
-  const value = await response.json().catch(() => ({}));
   if (!response.ok) throw new Refused(response.status, value.error ?? `the answer is ${response.status}`);
   if (question) {
     known.delete(question);

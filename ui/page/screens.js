@@ -4,7 +4,7 @@
 import { dropped, drops, dropsOf } from "./dropped.js";
 import { inAndOut, waysOf } from "./edges.js";
 import { facts, h, panel, table, words } from "./dom.js";
-import { by, bytes, containers, counted, plural, policyOf, port, short, stateOf, within, wrapped } from "./model.js";
+import { by, bytes, clock, containers, counted, plural, policyOf, port, short, stateOf, within, wrapped } from "./model.js";
 import { ask, command, grape, hostLink, MOST, network, none, several, state, to } from "./parts.js";
 import { service, services, servicesOf } from "./services.js";
 import { trellis } from "./trellis.js";
@@ -289,7 +289,7 @@ const traffic = {
       h("p.cloud", {}, chip(`host ${data.status.name}`, false, only, !all), chip("all hosts", true, only, all), chip("all connections", all, false, !only), chip("without an answer", all, true, only), h("a.chip", { href: "#/drops" }, "dropped by the switch")),
       table(["from", "to", "state", "network", "sent", "came back", "began"], t.connections.map((c) => [
         talker(c.from), talker(c.to, c.proto), h("span.state", { class: mark(c.state) }, c.state), h("div.lines", {}, [...new Set([c.from.network, c.to.network])].map((n) => h("span", {}, n ? network(data, n) : "outside"))),
-        h("span.mono", { title: plural(c.packets, "packet") }, bytes(c.bytes)), h("span.mono", { title: plural(c.backPackets, "packet") }, c.backPackets ? bytes(c.backBytes) : "-"), h("span.mono", {}, new Date(c.first).toLocaleTimeString())])),
+        h("span.mono", { title: plural(c.packets, "packet") }, bytes(c.bytes)), h("span.mono", { title: plural(c.backPackets, "packet") }, c.backPackets ? bytes(c.backBytes) : "-"), h("span.mono", {}, clock(c.first))])),
       t.found > t.connections.length && h("p", {}, `${(t.found - t.connections.length).toLocaleString("en")} more.`),
       counted(t).map((line) => h("p.dim", {}, line)), command(`grapevine traffic${all ? " --all" : ""}${only ? " --unanswered" : ""}`)];
   },

@@ -17,14 +17,26 @@ import (
 )
 
 // IsRule reports whether a routing rule of that table or priority may be ours.
-func IsRule(of, at int) bool { return of == Table || at == priority }
+func IsRule(of, at int) bool {
+	return slices.ContainsFunc(pairs, func(p pair) bool { return of == p.table || at == p.priority })
+}
 
 // IsTable reports whether a routing table is ours.
-func IsTable(t int) bool { return t == Table }
+func IsTable(t int) bool { return slices.Contains(Tables(), t) }
 
 // Missing says what Ensure(cfg) would set, for people, and sets nothing: another program
 // has changed it. What cannot be looked at is left out.
 func (g *Gateway) Missing(cfg Config) []string {
+	list := g.missing(cfg)
+	for _, what := range g.Nowhere.missing() {
+		if !slices.Contains(list, what) { // a rule is said by both
+			list = append(list, what)
+		}
+	}
+	return list
+}
+
+func (g *Gateway) missing(cfg Config) []string {
 	want, _, err := wanted(cfg, g.mac)
 	if err != nil {
 		return nil
@@ -132,12 +144,17 @@ func missingRules(v6 bool) (list []string) {
 		if family == unix.AF_INET6 && !v6 {
 			continue
 		}
-		have, err := link.Dump(func() ([]netlink.Rule, error) {
-			return netlink.RuleListFiltered(family, rule(family, Table, priority), netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PRIORITY)
-		})
-		if err == nil && len(have) == 0 {
-			list = append(list, fmt.Sprintf("the routing rule %d, which leads to table %d, is gone (%s)", priority, Table, name))
-		}
+		list = append(list, missingRule(family, name, pairs[0])...)
 	}
 	return list
+}
+
+func missingRule(family int, name string, p pair) []string {
+	have, err := link.Dump(func() ([]netlink.Rule, error) {
+		return netlink.RuleListFiltered(family, rule(family, p.table, p.priority), netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PRIORITY)
+	})
+	if err != nil || len(have) > 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("the routing rule %d, which leads to table %d, is gone (%s)", p.priority, p.table, name)}
 }

@@ -36,6 +36,8 @@ type Gateway struct {
 	WithoutIPv6 func() error
 	// Edge says that nobody but this host itself sends by gv0: forwarding stays as it is.
 	Edge bool
+	// Nowhere, if it is not nil, is looked after with the rest: Missing names what of it is gone, Ensure puts it back.
+	Nowhere *Nowhere
 
 	mac  net.HardwareAddr
 	held helds
@@ -88,6 +90,10 @@ func (g *Gateway) PortName() string { return Port }
 // removed. No gv0 is an error that wraps link.ErrNotFound. On a host without IPv6 what
 // is IPv4's is done, and the error says that IPv6 is missing.
 func (g *Gateway) Ensure(_ context.Context, cfg Config) error {
+	return errors.Join(g.ensure(cfg), g.Nowhere.mend()) // this one also without gv0
+}
+
+func (g *Gateway) ensure(cfg Config) error {
 	want, without, err := wanted(cfg, g.mac)
 	if err != nil {
 		return fmt.Errorf("gateway %s: %w", Port, err)

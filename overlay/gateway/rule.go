@@ -60,7 +60,7 @@ func ensureRule(family, table, priority int) error {
 // Remove removes the routing rules and the routes of Shut; others, and addresses, go with gv0. What is not
 // there is no error.
 func (g *Gateway) Remove() error {
-	errs := []error{Shut(nil)}
+	errs := []error{g.Nowhere.Set(nil)}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		errs = append(errs, removeRule(family, Table, priority))
 	}

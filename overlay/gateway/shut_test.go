@@ -80,3 +80,49 @@ func TestShut(t *testing.T) {
 		}
 	})
 }
+
+// TestNowhereIsLookedAfter: who takes away a part of what leads nowhere is seen as who takes away the gateway's own, and it comes back, also
+// while gv0 is gone.
+func TestNowhereIsLookedAfter(t *testing.T) {
+	if !IsRule(26487, 0) || !IsRule(0, 32001) || !IsTable(26487) {
+		t.Error("the second rule, or its table, is taken for another's")
+	}
+	linktest.New(t).Do(func() {
+		g, cfg := New("0123456789abcdef"), Config{
+			MTU: 1450, Addrs: prefixes("10.128.4.1/22", "fd42:4::1/64"), Subnets: prefixes("10.128.4.0/22", "fd42:4::/64"),
+		}
+		g.Nowhere = &Nowhere{}
+		addPort(t)
+		ok(t, g.Ensure(ctx, cfg))
+		ok(t, g.Nowhere.Set(cfg.Subnets))
+		for _, gone := range []bool{false, true} {
+			if gone {
+				ip(t, "link", "del", Port)
+			}
+			for _, c := range []struct{ take, want string }{
+				{"-4 rule del priority 32001", "the routing rule 32001, which leads to table 26487, is gone (ip rule)"},
+				{"-6 rule del priority 32001", "the routing rule 32001, which leads to table 26487, is gone (ip -6 rule)"},
+				{"-4 route flush table 26487", "has no unreachable route to 10.128.4.0/22"},
+				{"-6 route flush table 26487", "has no unreachable route to fd42:4::/64"},
+				{"-4 route del unreachable 10.128.4.0/22 table 26486 metric 2147483647", "has no unreachable route to 10.128.4.0/22"},
+			} {
+				before := g.Missing(cfg)
+				if !gone && len(before) > 0 {
+					t.Errorf("before %s: %q", c.take, before)
+				}
+				ip(t, strings.Fields(c.take)...)
+				if got := strings.Join(g.Missing(cfg), "\n"); !strings.Contains(got, c.want) || strings.Contains(strings.Join(before, "\n"), c.want) {
+					t.Errorf("after %s (%s gone: %v): %q, before %q", c.take, Port, gone, got, before)
+				}
+				_ = g.Ensure(ctx, cfg) // without gv0 an error, and this is put back yet
+				if got := strings.Join(g.Missing(cfg), "\n"); strings.Contains(got, c.want) {
+					t.Errorf("not put back: %q", got)
+				}
+			}
+		}
+		ok(t, g.Nowhere.Set(nil))
+		if got := strings.Join(g.Missing(cfg), "\n"); strings.Contains(got, "unreachable") || strings.Contains(got, "32001") {
+			t.Errorf("of nothing: %q", got)
+		}
+	})
+}

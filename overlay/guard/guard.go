@@ -89,11 +89,11 @@ type Guard struct {
 	containers []netip.Prefix
 	gateways   []netip.Addr
 
-	set        atomic.Pointer[set]      // what Set came to last, for who is not to wait
-	shutFailed error                    // of the routes beside the rules
-	boot       *string                  // what the note for the next boot has; nil: not known yet
-	closed     atomic.Pointer[[]string] // of docker, those of internal networks
-	named      atomic.Pointer[[]string] // the names of docker
+	set     atomic.Pointer[set]      // what Set came to last, for who is not to wait
+	nowhere gateway.Nowhere          // the routes beside the rules
+	boot    *string                  // what the note for the next boot has; nil: not known yet
+	closed  atomic.Pointer[[]string] // of docker, those of internal networks
+	named   atomic.Pointer[[]string] // the names of docker
 }
 
 // notes are the guard's: what Forbid did, for which interfaces, and what Docker has told of its bridges.
@@ -213,12 +213,14 @@ func (g *Guard) shut(cfg filter.Config) {
 	if cfg.Encrypted == "" {
 		cfg.Cluster = nil
 	}
-	err := gateway.Shut(cfg.Cluster)
-	if err != nil && g.shutFailed == nil {
+	before := g.nowhere.Failed()
+	if err := g.nowhere.Set(cfg.Cluster); err != nil && before == nil {
 		g.log.Warn("rules alone keep what is for encrypted networks from the host's other routes", "err", err)
 	}
-	g.shutFailed = err
 }
+
+// Nowhere is what the gateway is to look after with its own routes.
+func (g *Guard) Nowhere() *gateway.Nowhere { return &g.nowhere }
 
 // Serve declares by which addresses subnets reach the outside here: nothing of them leaves with another one when it
 // returns nil, or from the first Set on.
@@ -643,8 +645,15 @@ func (g *Guard) Problems() (list []api.Problem) {
 	if err == nil && f != nil {
 		err = f.Trouble()
 	}
+	if shut := g.nowhere.Failed(); shut != nil {
+		list = append(list, api.Problem{
+			Code: api.GuardFails,
+			What: "rules of nftables alone keep what is for encrypted networks from leaving in the clear, not the unreachable routes beside them: " + shut.Error(),
+			Do:   "nothing leaves in the clear while these rules are there; mend what is in the way of the routes, and the agent sets them by itself",
+		})
+	}
 	if err == nil {
-		return nil
+		return list
 	}
 	p := api.Problem{
 		Code: api.GuardFails,
@@ -654,7 +663,7 @@ func (g *Guard) Problems() (list []api.Problem) {
 	if f == nil || !f.InPlace() {
 		p.Do = "until then " + gateway.Port + " stays down: containers reach no outside and no published port. Load the kernel module nf_tables, or give the agent CAP_NET_ADMIN"
 	}
-	return []api.Problem{p}
+	return append(list, p)
 }
 
 const (

@@ -1,16 +1,22 @@
 package guard
 
 import (
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
+	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/docker"
+	"github.com/grapevine-net/grapevine/host/filter"
+	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/host/link/linktest"
 )
 
@@ -122,6 +128,37 @@ func TestKnownBeforeTold(t *testing.T) {
 		g.Expose(nil, nil, nil)
 		if cfg, err := g.config(); err != nil || len(cfg.Inside)+len(cfg.Gateways)+len(cfg.Exposed) != 0 {
 			t.Errorf("told that there are none: inside %v, gateways %v, exposed %v, %v", cfg.Inside, cfg.Gateways, cfg.Exposed, err)
+		}
+	})
+}
+
+// TestShutFailureIsSaid: where routes cannot be set that lead nowhere, rules alone keep what is to be encrypted, and status says so until they can.
+func TestShutFailureIsSaid(t *testing.T) {
+	linktest.New(t).Do(func() {
+		g := &Guard{log: slog.New(slog.DiscardHandler)}
+		shut := func() []api.Problem {
+			g.shut(filter.Config{Encrypted: link.WireGuard, Cluster: []netip.Prefix{netip.MustParsePrefix("10.128.4.0/22")}})
+			return g.Problems()
+		}
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var can [2]unix.CapUserData
+		if err := unix.Capget(&header, &can[0]); err != nil {
+			t.Fatal(err)
+		}
+		cannot := can
+		cannot[0].Effective &^= 1 << unix.CAP_NET_ADMIN
+		if err := unix.Capset(&header, &cannot[0]); err != nil { // of this thread
+			t.Fatal(err)
+		}
+		got := shut()
+		if err := unix.Capset(&header, &can[0]); err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != 1 || got[0].Code != api.GuardFails || !strings.Contains(got[0].What, "rules of nftables alone keep") {
+			t.Errorf("without the right to set routes: %+v", got)
+		}
+		if got := shut(); len(got) > 0 {
+			t.Errorf("with it: %+v", got)
 		}
 	})
 }

@@ -149,7 +149,7 @@ func New(c Config) (_ *Plane, err error) {
 	if p.proxy, err = proxy.New(&p.held, strangers(c.Source, c.Self, p.guard.Closed), c.Log); err != nil {
 		return nil, err
 	}
-	p.gateway.BeforeForwarding, p.gateway.WithoutIPv6 = p.guard.Forbid, p.guard.WithoutIPv6
+	p.gateway.BeforeForwarding, p.gateway.WithoutIPv6, p.gateway.Nowhere = p.guard.Forbid, p.guard.WithoutIPv6, p.guard.Nowhere()
 	source := c.vxlanSource()
 	forPrograms := source
 	var why error

@@ -150,9 +150,7 @@ func missingRules(v6 bool) (list []string) {
 }
 
 func missingRule(family int, name string, p pair) []string {
-	have, err := link.Dump(func() ([]netlink.Rule, error) {
-		return netlink.RuleListFiltered(family, rule(family, p.table, p.priority), netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PRIORITY)
-	})
+	have, err := rulesOf(family, p)
 	if err != nil || len(have) > 0 {
 		return nil
 	}

@@ -10,41 +10,42 @@ import (
 	"github.com/grapevine-net/grapevine/host/link"
 )
 
-// Purge removes our rules and routes, of whichever agent, and returns what it has removed.
+// Purge removes our rules and routes, of whichever agent, and returns what it has removed. It tells them by their form: the numbers of
+// tables and priorities are an administrator's as well.
 func Purge() (gone []string, err error) {
 	var errs []error
 	for family, name := range map[int]string{unix.AF_INET: "IPv4", unix.AF_INET6: "IPv6"} {
-		for _, table := range Tables() {
-			did, err := purge(family, name, table)
+		for _, p := range pairs {
+			did, err := purge(family, name, p)
 			gone, errs = append(gone, did...), append(errs, err)
 		}
 	}
 	return gone, errors.Join(errs...)
 }
 
-func purge(family int, name string, table int) (gone []string, err error) {
-	rules, err := link.Dump(func() ([]netlink.Rule, error) {
-		return netlink.RuleListFiltered(family, &netlink.Rule{Table: table}, netlink.RT_FILTER_TABLE)
-	})
+func purge(family int, name string, p pair) (gone []string, err error) {
+	rules, err := rulesOf(family, p)
 	errs := []error{err}
-	for _, r := range rules {
-		r.Family = family
-		if err := netlink.RuleDel(&r); err != nil && !errors.Is(err, unix.ENOENT) {
-			errs = append(errs, fmt.Errorf("remove the routing rule for table %d: %w", table, err))
+	for range rules {
+		if err := removeRule(family, p.table, p.priority); err != nil {
+			errs = append(errs, err)
 			continue
 		}
-		gone = append(gone, fmt.Sprintf("%s rule for table %d", name, table))
+		gone = append(gone, fmt.Sprintf("%s rule for table %d", name, p.table))
 	}
 	routes, err := link.Dump(func() ([]netlink.Route, error) {
-		return netlink.RouteListFiltered(family, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
+		return netlink.RouteListFiltered(family, &netlink.Route{Table: p.table}, netlink.RT_FILTER_TABLE)
 	})
 	errs = append(errs, err)
 	for _, r := range routes {
-		if err := netlink.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
-			errs = append(errs, fmt.Errorf("remove the route to %v from table %d: %w", r.Dst, table, err))
+		if nowhere := r.Type == unix.RTN_UNREACHABLE && r.Priority == behind; !nowhere && link.Name(r.LinkIndex) != Port {
 			continue
 		}
-		gone = append(gone, fmt.Sprintf("%s routes of table %d", name, table))
+		if err := netlink.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
+			errs = append(errs, fmt.Errorf("remove the route to %v from table %d: %w", r.Dst, p.table, err))
+			continue
+		}
+		gone = append(gone, fmt.Sprintf("%s routes of table %d", name, p.table))
 	}
 	return gone, errors.Join(errs...)
 }

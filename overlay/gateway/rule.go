@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -42,9 +43,7 @@ func ensureRules(v6 bool) error {
 
 // ensureRule makes a rule of a family, unless it is there.
 func ensureRule(family, table, priority int) error {
-	have, err := link.Dump(func() ([]netlink.Rule, error) {
-		return netlink.RuleListFiltered(family, rule(family, table, priority), netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PRIORITY)
-	})
+	have, err := rulesOf(family, pair{table, priority})
 	if err != nil {
 		return fmt.Errorf("list routing rules: %w", err)
 	}
@@ -68,9 +67,28 @@ func (g *Gateway) Remove() error {
 }
 
 func removeRule(family, table, priority int) error {
+	// The kernel would take one that is about some packets only for it.
+	if have, err := rulesOf(family, pair{table, priority}); err == nil && len(have) == 0 {
+		return nil
+	}
 	err := netlink.RuleDel(rule(family, table, priority))
 	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EAFNOSUPPORT) {
 		return fmt.Errorf("remove the routing rule for table %d: %w", table, err)
 	}
 	return nil
+}
+
+// rulesOf are those of a pair that are ours by their form: all packets are led to the table. A rule of the same priority and table that
+// is about some packets only is an administrator's.
+func rulesOf(family int, p pair) ([]netlink.Rule, error) {
+	list, err := link.Dump(func() ([]netlink.Rule, error) {
+		return netlink.RuleListFiltered(family, rule(family, p.table, p.priority), netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PRIORITY)
+	})
+	return slices.DeleteFunc(list, func(r netlink.Rule) bool { return !ofAll(r) }), err
+}
+
+// ofAll reports whether the rule is about all packets.
+func ofAll(r netlink.Rule) bool {
+	return !r.Invert && r.Src == nil && r.Dst == nil && r.IifName == "" && r.OifName == "" && r.Mark == 0 && r.Tos == 0 &&
+		r.IPProto <= 0 && r.Sport == nil && r.Dport == nil && r.UIDRange == nil
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/grapevine-net/grapevine/host/link/linktest"
 )
 
@@ -123,6 +125,72 @@ func TestNowhereIsLookedAfter(t *testing.T) {
 		ok(t, g.Nowhere.Set(nil))
 		if got := strings.Join(g.Missing(cfg), "\n"); strings.Contains(got, "unreachable") || strings.Contains(got, "32001") {
 			t.Errorf("of nothing: %q", got)
+		}
+	})
+}
+
+// TestPurgeLeavesTheHostsOwn: the numbers of our tables are nobody's alone. What the administrator has there, or under the priorities of our
+// rules, stays.
+func TestPurgeLeavesTheHostsOwn(t *testing.T) {
+	linktest.New(t).Do(func() {
+		ip(t, "link", "add", "eth9", "type", "veth", "peer", "other")
+		linktest.Up(t, "eth9", "192.0.2.77/24", "fd64::77/64")
+		for _, line := range []string{
+			"rule add priority 100 to 203.0.113.0/24 lookup 26487",
+			"rule add priority 32001 to 10.98.0.0/16 lookup 555",
+			"rule add priority 31000 from 10.99.0.0/16 lookup 26486",
+			"rule add priority 32000 lookup 555",
+			"rule add priority 4999 lookup 26486", // as status says
+			"-6 rule add priority 31001 iif eth9 lookup 26487",
+			"route add 203.0.113.0/24 via 192.0.2.1 table 26487",
+			"route add 198.51.100.0/24 dev eth9 table 26486",
+			"route add unreachable 198.18.0.0/15 table 26487",
+			"route add unreachable 198.18.0.0/15 table 26486 metric 7",
+			"-6 route add fd77::/64 via fe80::1 dev eth9 table 26486",
+		} {
+			ip(t, strings.Fields(line)...)
+		}
+		// The kernel takes no rule of ours beside one of the same priority and table; that it is missing is said, and this one stays.
+		ip(t, "rule", "add", "priority", "32001", "to", "10.97.0.0/16", "lookup", "26487")
+		n := Nowhere{}
+		ok(t, n.Set(prefixes("10.128.4.0/22")))
+		if got := strings.Join(n.missing(), "\n"); !strings.Contains(got, "the routing rule 32001, which leads to table 26487, is gone") {
+			t.Errorf("barred by the administrator's rule: %q", got)
+		}
+		ok(t, n.Set(nil))
+		if got := ip(t, "rule"); !strings.Contains(got, "to 10.97.0.0/16") {
+			t.Errorf("with ours the administrator's rule went: %s", got)
+		}
+		ok(t, removeRule(unix.AF_INET, Table, priority))
+		all := func() (text string) {
+			for _, family := range []string{"-4", "-6"} {
+				text += ip(t, family, "rule")
+				for _, table := range []string{"26486", "26487"} {
+					out, _ := exec.Command("ip", family, "route", "show", "table", table).CombinedOutput()
+					text += strings.ReplaceAll(string(out), "Error: ipv6: FIB table does not exist.\nDump terminated\n", "")
+				}
+			}
+			return text
+		}
+		before := all()
+		for range 2 {
+			gone, err := Purge()
+			ok(t, err)
+			if after := all(); after != before || len(gone) > 0 {
+				t.Errorf("purged %q; it was\n%s\nand is\n%s", gone, before, after)
+			}
+		}
+		addPort(t)
+		g, cfg := New("0123456789abcdef"), Config{
+			MTU: 1450, Addrs: prefixes("10.128.4.1/22", "fd42:4::1/64"), Subnets: prefixes("10.128.4.0/22", "fd42:4::/64"),
+			Host: prefixes("240.0.0.5/5"),
+		}
+		ok(t, g.Ensure(ctx, cfg))
+		ok(t, Shut(cfg.Subnets))
+		gone, err := Purge()
+		ok(t, err)
+		if after := all(); after != before || len(gone) == 0 {
+			t.Errorf("purged %q; it was\n%s\nand is\n%s", gone, before, after)
 		}
 	})
 }

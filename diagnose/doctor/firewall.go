@@ -49,18 +49,41 @@ func parseTables(text string) tables {
 	return t
 }
 
-// dropped returns the rule or policy that drops the packet, "" if none does. Rules with
-// conditions that are not understood count as if they did not match; sure is false if one of
+// dropped returns the rule or policy that drops the packet in a chain that the kernel begins at, "" if none does. Rules
+// with conditions that are not understood count as if they did not match; sure is false if one of
 // them might have let it pass. meant: DOCKER-USER says so, or a chain that it leads to.
-func (t tables) dropped(p Packet) (by string, sure, meant bool) {
-	w := walk{tables: t, packet: p, seen: map[string]bool{}}
-	switch verdict, by := w.through(p.Chain); {
+func (t tables) dropped(p Packet, chain string) (by string, sure, meant bool) {
+	w := walk{tables: t, packet: p.at(chain), seen: map[string]bool{}}
+	switch verdict, by := w.through(chain); {
 	case verdict == "DROP":
 		return by, !w.unsure, w.users
-	case verdict == "" && t.policy[p.Chain] == "DROP":
-		return "the policy of " + p.Chain + ", DROP", !w.unsure, false
+	case verdict == "" && t.policy[chain] == "DROP":
+		return "the policy of " + chain + ", DROP", !w.unsure, false
 	}
 	return "", true, false
+}
+
+// hooks are where the kernel asks for a verdict on the packet, in its order, as iptables' chains are called; INGRESS and
+// EGRESS are nftables' alone. A packet that is to have another destination has not got it yet at the first of them, and one
+// that is passed on has its sender's address replaced before the last: nothing is known of it there.
+func (p Packet) hooks() []string {
+	switch {
+	case p.Chain == "INPUT":
+		return []string{"INGRESS", "PREROUTING", "INPUT"}
+	case p.Chain == "OUTPUT":
+		return []string{"OUTPUT", "POSTROUTING", "EGRESS"}
+	case p.DNAT:
+		return []string{"FORWARD", "POSTROUTING"}
+	}
+	return []string{"INGRESS", "PREROUTING", "FORWARD", "POSTROUTING"}
+}
+
+// at is what is known of the packet at a hook: before it is routed, not where it leaves.
+func (p Packet) at(hook string) Packet {
+	if hook == "PREROUTING" || hook == "INGRESS" {
+		p.Out = ""
+	}
+	return p
 }
 
 // walk is a packet's way through the chains. seen are those that it has been in: each once,
@@ -241,6 +264,8 @@ type Firewall struct {
 	Err   error
 	// NAT is the same of the table nat, as far as there are rules.
 	NAT []string
+	// Beside are the other tables that may drop something, as far as there are rules.
+	Beside []Table
 	// SavedBy and NATBy say which variant each of these is, as the program's name has it, "-legacy" or "-nft": a rule of
 	// one lets nothing pass that the other drops. Empty, or not there: that of the iptables in PATH.
 	SavedBy, NATBy []string
@@ -250,6 +275,24 @@ type Firewall struct {
 	Unread Unread
 	// Unanswered says that a program that is there could not say what it was asked for: it may the next time.
 	Unanswered bool
+}
+
+// Table is one of iptables.
+type Table struct {
+	Name, Rules string // as iptables-save prints them
+	By          string // as SavedBy
+}
+
+// beside are iptables' other tables: nft's name of one begins with the family.
+var beside = []string{"raw", "mangle", "security"}
+
+// keeps says that nft's table is one of iptables', of which the rules are known.
+func (f Firewall) keeps(table string) bool {
+	_, name, _ := strings.Cut(table, " ")
+	if !strings.HasPrefix(table, "ip ") && !strings.HasPrefix(table, "ip6 ") {
+		return false
+	}
+	return name == "nat" && len(f.NAT) > 0 || slices.ContainsFunc(f.Beside, func(t Table) bool { return t.Name == name })
 }
 
 // Unread are tables of nftables that could not be read, as nft names them.
@@ -292,8 +335,19 @@ func (f Firewall) Drops(packets []Packet) (list []Drop) {
 	for i, saved := range f.Saved {
 		t := parseTables(saved)
 		for _, p := range packets {
-			if by, sure, meant := t.dropped(p); by != "" {
+			if by, sure, meant := t.dropped(p, p.Chain); by != "" {
 				list = append(list, Drop{Packet: p, By: by, Do: f.allow(p, variant(f.SavedBy, i)), Sure: sure, Meant: meant})
+			}
+		}
+	}
+	for _, table := range f.Beside {
+		t := parseTables(table.Rules)
+		for _, p := range packets {
+			for _, chain := range p.hooks() {
+				if by, sure, _ := t.dropped(p, chain); by != "" {
+					list = append(list, Drop{Packet: p, By: "-t " + table.Name + ": " + by, Do: p.acceptAt(table, chain), Sure: sure})
+					break
+				}
 			}
 		}
 	}
@@ -306,12 +360,15 @@ func (f Firewall) Drops(packets []Packet) (list []Drop) {
 		}
 	}
 	for _, t := range nftTables(f.NFT) {
+		if f.keeps(t.name) {
+			continue
+		}
 		for _, p := range packets {
-			if by, sure := t.led(p); p.Tunnel && by != "" && (len(f.NAT) == 0 || t.name != "ip nat" && t.name != "ip6 nat") {
+			if by, sure := t.led(p); p.Tunnel && by != "" {
 				list = append(list, Drop{Packet: p, By: by, Do: p.leaveIn(t.name), Sure: sure, NFT: true, Led: true})
 			}
-			if by, sure := t.dropped(p); by != "" {
-				list = append(list, Drop{Packet: p, By: by, Do: f.allowIn(t.name, p), Sure: sure, NFT: true})
+			if by, hook, sure := t.dropped(p); by != "" {
+				list = append(list, Drop{Packet: p, By: by, Do: f.allowIn(t.name, hook, p), Sure: sure, NFT: true})
 			}
 		}
 	}
@@ -463,6 +520,14 @@ func (f Firewall) allow(p Packet, variant string) string {
 	return fmt.Sprintf("%s -I %s%s %s -j ACCEPT, and the same where your rules are kept", p.iptables()+variant, p.Chain, p.by(), p.option())
 }
 
+// acceptAt is how to let a packet pass one of iptables' other tables.
+func (p Packet) acceptAt(t Table, chain string) string {
+	if p.Chain == "FORWARD" {
+		return fmt.Sprintf("take the rule away, or put an ACCEPT for %s before it, or, if that is as it is meant to be, leave it", cmp.Or(gvIn(p.In), gvIn(p.Out)))
+	}
+	return fmt.Sprintf("%s -t %s -I %s %s -j ACCEPT, and the same where your rules are kept", p.iptables()+t.By, t.Name, chain, p.option())
+}
+
 func firewalldPort(p Packet) string {
 	if gvIn(p.In) != "" { // its only other rules are grapevine's own, which let nothing else in
 		return fmt.Sprintf("firewall-cmd --permanent --zone=trusted --add-interface=%s && firewall-cmd --reload", p.In)
@@ -473,10 +538,13 @@ func firewalldPort(p Packet) string {
 	return fmt.Sprintf("firewall-cmd --permanent --add-port=%d/%s && firewall-cmd --reload", p.Port, p.Proto)
 }
 
-// allowIn is how to let a packet pass a table of nftables' own.
-func (f Firewall) allowIn(table string, p Packet) string {
+// allowIn is how to let a packet pass a table of nftables' own, at a hook.
+func (f Firewall) allowIn(table, hook string, p Packet) string {
 	device := cmp.Or(gvIn(p.In), gvIn(p.Out))
 	switch {
+	case p.Chain == "FORWARD" && hook != p.Chain:
+		return fmt.Sprintf("take the rule away, or accept what concerns %s before it in its %s chain", device, strings.ToLower(hook))
+	case hook != p.Chain:
 	case table == "inet firewalld" && p.Chain == "FORWARD":
 		return fmt.Sprintf("firewall-cmd --permanent --zone=trusted --add-interface=%s && firewall-cmd --reload", device)
 	case table == "inet firewalld" && p.Chain == "INPUT":
@@ -491,7 +559,7 @@ func (f Firewall) allowIn(table string, p Packet) string {
 	case gvIn(p.Out) != "":
 		by = "oifname " + p.Out + " "
 	}
-	return fmt.Sprintf("accept %s%s in its %s chain", by, p.expression(), strings.ToLower(p.Chain))
+	return fmt.Sprintf("accept %s%s in its %s chain", by, p.expression(), strings.ToLower(hook))
 }
 
 // gvIn is the interface if it is the gateway's.

@@ -266,3 +266,66 @@ func TestVariants(t *testing.T) {
 	f.SavedBy = nil
 	expect(t, f.Judge([]Packet{in}, true), "firewall", api.Wrong, "dport 4789 -j DROP", "iptables -I INPUT -p udp --dport 4789 -j ACCEPT")
 }
+
+// TestDropsElsewhere: rules at the hooks before and behind those of filter are named as those are, by nftables and by iptables.
+func TestDropsElsewhere(t *testing.T) {
+	forward, in, out := packets()[0], packets()[2], packets()[3]
+	nft := func(family, begin, rule string) Firewall {
+		return Firewall{NFT: "table " + family + " x {\n chain c {\n type " + begin + " priority -300; policy accept;\n" + rule + "\n }\n}\n"}
+	}
+	table := func(name, rules string) Firewall {
+		return Firewall{Saved: []string{":INPUT ACCEPT\n:OUTPUT ACCEPT\n"}, Beside: []Table{{name, ":PREROUTING ACCEPT\n" + rules, "-nft"}}}
+	}
+	for _, tt := range []struct {
+		firewall Firewall
+		packet   Packet
+		want     string // "": passes; else words of the rule and of what to do
+	}{
+		{nft("inet", "filter hook prerouting", "udp dport 4789 drop"), in, "accept udp dport 4789 in its prerouting chain"},
+		{nft("inet", "filter hook prerouting", "ip saddr 192.0.2.2 udp dport 4789 counter packets 1 bytes 60 drop"), in, "ip saddr 192.0.2.2"},
+		{nft("inet", "filter hook prerouting", "oifname \"eth0\" drop"), in, ""},
+		{nft("inet", "filter hook prerouting", "iifname \"docker0\" udp dport 4789 drop"), in, ""},
+		{nft("inet", "filter hook prerouting", "udp dport 4789 drop"), out, ""},
+		{nft("ip", "nat hook prerouting", "udp dport 4789 drop"), in, "udp dport 4789 drop"},
+		{nft("ip", "filter hook postrouting", "udp dport 4789 ip daddr 192.0.2.2 drop"), out, "in its postrouting chain"},
+		{nft("inet", "route hook output", "udp dport 4789 drop"), out, "in its output chain"},
+		{nft("inet", "filter hook postrouting", "oifname \"eth0\" ip saddr 10.128.0.0/14 drop"), forward, "gv0 before it in its postrouting chain"},
+		{nft("netdev", "filter hook ingress device \"eth0\"", "ip saddr 192.0.2.2 udp dport 4789 drop"), in, "in its ingress chain"},
+		{nft("netdev", "filter hook ingress devices = { \"docker0\", \"eth0\" }", "meta protocol ip udp dport 4789 drop"), in, "in its ingress chain"},
+		{nft("netdev", "filter hook ingress devices = { eth1,eth2 }", "udp dport 4789 drop"), in, ""},
+		{nft("netdev", "filter hook ingress device eth0", "meta protocol ip6 drop"), in, ""},
+		{nft("netdev", "filter hook egress device \"eth0\"", "udp dport 4789 drop"), out, "in its egress chain"},
+		{nft("bridge", "filter hook input", "udp dport 4789 drop"), in, ""},
+		{table("raw", "-A PREROUTING -p udp -m udp --dport 4789 -j DROP\n"), in, "iptables-nft -t raw -I PREROUTING -p udp --dport 4789 -j ACCEPT"},
+		{table("raw", "-A PREROUTING -i docker0 -p udp -m udp --dport 4789 -j DROP\n"), in, ""},
+		{table("mangle", "-A PREROUTING -s 192.0.2.2/32 -p udp -m udp --dport 4789 -j DROP\n"), in, "-t mangle: -A PREROUTING -s 192.0.2.2/32"},
+		{table("mangle", "-A POSTROUTING -p udp -m udp --dport 4789 -j DROP\n"), out, "-t mangle -I POSTROUTING"},
+		{table("security", "-A OUTPUT -p udp -j DROP\n"), out, "-t security -I OUTPUT"},
+		{table("mangle", "-A FORWARD -i gv0 -j DROP\n"), forward, "an ACCEPT for gv0 before it"},
+	} {
+		list := tt.firewall.Drops([]Packet{tt.packet})
+		if tt.want == "" && len(list) == 0 {
+			continue
+		}
+		if len(list) != 1 || tt.want == "" || !list[0].Sure || !strings.Contains(list[0].By+" | "+list[0].Do, tt.want) {
+			t.Errorf("%+v\n%+v, want %q", tt.firewall, list, tt.want)
+		}
+	}
+	// What iptables has said is not said once more of nft's view of it.
+	both := table("raw", "-A PREROUTING -p udp -m udp --dport 4789 -j DROP\n")
+	both.NFT = "table ip raw {\n chain PREROUTING {\n type filter hook prerouting priority raw; policy accept;\n meta l4proto udp udp dport 4789 counter packets 0 bytes 0 drop\n }\n}\n"
+	if list := both.Drops([]Packet{in}); len(list) != 1 || list[0].NFT {
+		t.Errorf("%+v", list)
+	}
+}
+
+// TestSavedTables: each rule of iptables-save is of the table that it stands in.
+func TestSavedTables(t *testing.T) {
+	tables := savedTables("# by iptables\n*raw\n:PREROUTING ACCEPT [7:9]\n-A PREROUTING -j DROP\nCOMMIT\n*filter\n:INPUT DROP [0:0]\nCOMMIT\n")
+	if tables["raw"] != "*raw\n:PREROUTING ACCEPT\n-A PREROUTING -j DROP\nCOMMIT\n" || !strings.Contains(tables["filter"], ":INPUT DROP\n") {
+		t.Errorf("%q", tables)
+	}
+	if got := withoutOwn("-A PREROUTING -j GRAPEVINE-FORGED\n-A PREROUTING -j DROP\n"); got != "-A PREROUTING -j DROP\n" {
+		t.Errorf("beside our own: %q", got)
+	}
+}

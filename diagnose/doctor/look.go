@@ -235,7 +235,7 @@ func holder(proto string, port uint16) (p Process) {
 	return p
 }
 
-// LookAtFirewall reads the rules of a family's tables filter and nat, and nftables'.
+// LookAtFirewall reads the rules of a family's tables, and nftables'.
 func LookAtFirewall(ctx context.Context, v6 bool) (f Firewall) {
 	programs := []string{"iptables-save", "iptables-legacy-save", "iptables-nft-save"}
 	names := "/proc/net/ip_tables_names"
@@ -268,16 +268,26 @@ func LookAtFirewall(ctx context.Context, v6 bool) (f Firewall) {
 		f.Err = nil
 	}
 	for _, program := range programs[1:] {
-		if strings.Contains(program, "legacy") && !strings.Contains(string(legacy), "nat") {
+		if strings.Contains(program, "legacy") && len(legacy) == 0 {
 			continue
 		}
-		text, err := output(ctx, program, "-t", "nat")
+		text, err := output(ctx, program) // of all tables that there are
 		if err != nil {
 			f.Unanswered = f.Unanswered || !errors.Is(err, exec.ErrNotFound)
-		} else if strings.Contains(text, "\n-A ") {
-			f.NAT, f.NATBy = append(f.NAT, rulesOnly(text)), append(f.NATBy, variants[program])
+			continue
+		}
+		for name, rules := range savedTables(text) {
+			rules = withoutOwn(rules)
+			switch {
+			case !strings.Contains(rules, "\n-A ") && !strings.Contains(rules, " DROP"):
+			case name == "nat":
+				f.NAT, f.NATBy = append(f.NAT, rules), append(f.NATBy, variants[program])
+			case slices.Contains(beside, name):
+				f.Beside = append(f.Beside, Table{name, rules, variants[program]})
+			}
 		}
 	}
+	slices.SortStableFunc(f.Beside, func(a, b Table) int { return strings.Compare(a.Name, b.Name) })
 	var err error
 	if f.NFT, err = output(ctx, "nft", "list", "ruleset"); err != nil {
 		missing := errors.Is(err, exec.ErrNotFound)
@@ -296,6 +306,30 @@ func variantOf(program string) string {
 		return "-" + variant
 	}
 	return ""
+}
+
+// savedTables parts what iptables-save says of several tables.
+func savedTables(text string) map[string]string {
+	tables := map[string]string{}
+	name := ""
+	for line := range strings.Lines(rulesOnly(text)) {
+		if begins, found := strings.CutPrefix(line, "*"); found {
+			name = strings.TrimSpace(begins)
+		}
+		tables[name] += line
+	}
+	return tables
+}
+
+// withoutOwn leaves out the rules that lead to grapevine's own chains, which are where a kernel has no nf_tables.
+func withoutOwn(rules string) string {
+	var b strings.Builder
+	for line := range strings.Lines(rules) {
+		if !strings.Contains(line, " -j GRAPEVINE") && !strings.Contains(line, " -g GRAPEVINE") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
 }
 
 // rulesOnly leaves out comments, and what chains have counted: two programs that read the same rules one after the other

@@ -17,8 +17,9 @@ type nftTable struct {
 // nftBase is a chain that the kernel begins at.
 type nftBase struct {
 	chain, hook string
-	drop        bool // its policy
-	nat         bool // it leads packets elsewhere, and drops none
+	drop        bool     // its policy
+	nat         bool     // it may lead packets elsewhere
+	devices     []string // whose packets it sees; empty: of all
 }
 
 // nftTables reads `nft list ruleset`. What iptables-nft keeps is left out, which iptables-save
@@ -41,8 +42,8 @@ func nftTables(text string) (list []nftTable) {
 			chain = ""
 		case chain == "":
 		case words[0] == "type" && slices.Contains(words, "hook"):
-			if at := slices.Index(words, "hook") + 1; (words[1] == "filter" || words[1] == "nat") && at < len(words) {
-				table.bases = append(table.bases, nftBase{chain, words[at], strings.Contains(line, "policy drop"), words[1] == "nat"})
+			if at := slices.Index(words, "hook") + 1; at < len(words) {
+				table.bases = append(table.bases, nftBase{chain, words[at], strings.Contains(line, "policy drop"), words[1] == "nat", nftDevices(words[at+1:])})
 			}
 		default: // a long set goes over several lines
 			rule = strings.TrimSpace(rule + " " + line)
@@ -57,10 +58,39 @@ func nftTables(text string) (list []nftTable) {
 	})
 }
 
+// nftDevices are those that a chain of ingress or egress is of.
+func nftDevices(words []string) (list []string) {
+	if len(words) == 0 || words[0] != "device" && words[0] != "devices" {
+		return nil
+	}
+	for _, w := range words[1:] {
+		if w == "priority" || w == "}" {
+			break
+		}
+		if w = strings.Trim(w, "={},;\""); w != "" {
+			list = append(list, strings.Split(strings.ReplaceAll(w, "\"", ""), ",")...)
+		}
+	}
+	return list
+}
+
+// sees says whether the chain is asked about the packet at a hook.
+func (b nftBase) sees(p Packet, hook string) bool {
+	if !strings.EqualFold(b.hook, hook) {
+		return false
+	}
+	device := p.In
+	if hook == "EGRESS" {
+		device = p.Out
+	}
+	return len(b.devices) == 0 || slices.Contains(b.devices, device)
+}
+
 // otherFamily says that the table has nothing to do with the packet.
 func (t nftTable) otherFamily(p Packet) bool {
 	family, _, _ := strings.Cut(t.name, " ")
-	return family == "ip" && !p.Src.Is4() || family == "ip6" && p.Src.Is4()
+	// What is bridged is another matter, and so is ARP.
+	return family == "ip" && !p.Src.Is4() || family == "ip6" && p.Src.Is4() || family == "bridge" || family == "arp"
 }
 
 // led returns what gives the packet another destination, as dropped does.
@@ -80,25 +110,27 @@ func (t nftTable) led(p Packet) (by string, sure bool) {
 	return "", true
 }
 
-// dropped returns what drops the packet, for people, and whether that is sure.
-func (t nftTable) dropped(p Packet) (by string, sure bool) {
+// dropped returns what drops the packet, for people, at which hook, and whether that is sure.
+func (t nftTable) dropped(p Packet) (by, at string, sure bool) {
 	if t.otherFamily(p) {
-		return "", true
+		return "", "", true
 	}
-	for _, b := range t.bases {
-		if b.nat || !strings.EqualFold(b.hook, p.Chain) {
-			continue
-		}
-		w := nftWalk{nftTable: t, packet: p, seen: map[string]bool{}}
-		verdict, rule := w.through(b.chain)
-		if verdict == "" && b.drop {
-			verdict, rule = "drop", "its policy, drop"
-		}
-		if verdict == "drop" {
-			return "nft's table " + t.name + ", chain " + b.chain + ": " + rule, !w.unsure
+	for _, hook := range p.hooks() {
+		for _, b := range t.bases {
+			if !b.sees(p, hook) {
+				continue
+			}
+			w := nftWalk{nftTable: t, packet: p.at(hook), seen: map[string]bool{}}
+			verdict, rule := w.through(b.chain)
+			if verdict == "" && b.drop {
+				verdict, rule = "drop", "its policy, drop"
+			}
+			if verdict == "drop" {
+				return "nft's table " + t.name + ", chain " + b.chain + ": " + rule, hook, !w.unsure
+			}
 		}
 	}
-	return "", true
+	return "", "", true
 }
 
 type nftWalk struct {
@@ -237,7 +269,9 @@ func (p Packet) nftCondition(word string, words []string) (holds match, left []s
 		}
 		is = func(string) bool { return false } // ours are higher
 	case "l4proto", "protocol", "nexthdr":
-		is = p.isProto
+		if is = p.isProto; word == "meta" && field == "protocol" {
+			is = func(v string) bool { return v == map[bool]string{true: "ip", false: "ip6"}[four] }
+		}
 	case "nfproto":
 		is = func(v string) bool { return v == map[bool]string{true: "ipv4", false: "ipv6"}[four] }
 	case "ct state":

@@ -107,7 +107,7 @@ func (d *desks) openTrace() {
 			return d.policies().Explain(ctx, r)
 		},
 		Wires: trace.Wires{
-			Container: d.taps().Trace, Underlay: d.taps().Wire, Encap: d.cfg.Encapsulation(), VXLANPort: d.cfg.VXLANPort, Send: d.taps().Send, Closed: d.cfg.Capture == "off", Log: d.log,
+			Container: d.taps().Trace, Underlay: d.taps().Wire, Encap: d.cfg.Encapsulation(), VXLANPort: d.cfg.VXLANPort, Send: d.taps().Send, Routed: d.taps().Routed, Closed: d.cfg.Capture == "off", Log: d.log,
 		},
 		Leads: trace.Leads{
 			Services: func(ctx context.Context) ([]api.Service, error) { return d.naming.desk(d.alloc).List(ctx) },

@@ -39,6 +39,8 @@ type TracePacket struct {
 	Held bool `json:"held,omitempty"`
 	// Stuck says that the container's own kernel took it for no interface: it has no route, or no address, or its interface is down.
 	Stuck bool `json:"stuck,omitempty"`
+	// NoWay says why the container that it is sent to has no route for the answer; empty: it has one, or its agent does not say.
+	NoWay string `json:"noWay,omitempty"`
 	// Points are where it was looked for, and then the answer, in the order in which they pass.
 	Points []TracePoint `json:"points,omitempty"`
 	// To is where it went, if the container's own rules led it elsewhere than it was sent.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -26,6 +27,8 @@ type traced struct {
 	// Led says what leads the connection elsewhere, and Ways are the traces to where it is led.
 	Led  *api.Lead `json:"led,omitempty"`
 	Ways []traced  `json:"ways,omitempty"`
+	// Over6 is the same over IPv6, if both ends have that besides IPv4 and were named by name: programs take it first.
+	Over6 *traced `json:"over6,omitempty"`
 	// Would is what the switches and fast paths would do with a packet, there and back.
 	Would *api.Trace `json:"would,omitempty"`
 	// Verdict is the first line; Wrong says that it names something in the way, and Do what to do.
@@ -49,6 +52,8 @@ host on the way what they would do with the packet, and with the answer to it. A
 the container FROM, as a program there would, and looks where it comes by: at both containers' interfaces, and where
 VXLAN leaves one host and enters the other. FROM and TO are as for grapevine policy explain; one of them may be an
 address outside.
+
+Between two names whose containers have IPv4 and IPv6 it tries both, as programs take IPv6 first.
 
 TO may be a service, by its name or its address: then the ways to the containers are traced to which it leads, and a
 real packet shows where FROM's own rules lead one. With FROM an address outside, or the word outside, TO may be a port of a
@@ -154,7 +159,7 @@ func traceOf(ctx context.Context, c *api.Client, from, to string, dry bool) (t t
 	var answered *api.Error
 	switch {
 	case errors.As(err, &answered) && (answered.Status == http.StatusNotFound || answered.Status == http.StatusForbidden):
-		return traceWay(ctx, c, r) // an agent of an older version, which leads as well, and cannot say so
+		return traceWay(ctx, c, r, nil) // an agent of an older version, which leads as well, and cannot say so
 	case err != nil:
 		return t, err
 	case l.Kind != "":
@@ -163,17 +168,82 @@ func traceOf(ctx context.Context, c *api.Client, from, to string, dry bool) (t t
 	if r.From = cmp.Or(l.From, r.From); l.Addr.IsValid() {
 		r.To = l.Addr.String()
 	}
-	if t, err = traceWay(ctx, c, r); err != nil {
+	if t, err = traceWay(ctx, c, r, nil); err != nil {
 		return t, err
 	}
-	return leaves(t, l), nil
+	return bothFamilies(ctx, c, r, leaves(t, l)), nil
+}
+
+// bothFamilies asks for the same over IPv6, if the ends have both families and nobody chose one of them.
+func bothFamilies(ctx context.Context, c *api.Client, r api.TraceRequest, t traced) traced {
+	for _, end := range []string{r.From, r.To} {
+		if _, err := netip.ParseAddr(end); err == nil {
+			return t
+		}
+	}
+	endpoints, err := c.Endpoints(ctx)
+	if err != nil {
+		t.NotTried = append(t.NotTried, "IPv6: "+err.Error())
+		return t
+	}
+	from, to := sixthOf(endpoints, t.From), sixthOf(endpoints, t.To)
+	if !from.IsValid() || !to.IsValid() {
+		return t
+	}
+	r.From, r.To = from.String(), to.String()
+	six, err := traceWay(ctx, c, r, &t)
+	if err != nil {
+		t.NotTried = append(t.NotTried, "IPv6: "+err.Error())
+		return t
+	}
+	return joinFamilies(t, six)
+}
+
+// sixthOf is pure: the IPv6 address of the endpoint that an end is by IPv4; invalid: there is none.
+func sixthOf(endpoints []api.Endpoint, p api.Peer) netip.Addr {
+	for _, e := range endpoints {
+		if p.Network == "" || e.Network != p.Network || !p.Addr.Is4() || !slices.Contains(e.Addrs, p.Addr) {
+			continue
+		}
+		for _, a := range e.Addrs {
+			if a.Is6() && !a.IsLinkLocalUnicast() {
+				return a
+			}
+		}
+	}
+	return netip.Addr{}
+}
+
+// joinFamilies is pure: the verdict over IPv4, and what is different over IPv6. Where somebody listens by one of them alone, programs try the
+// other at once: that is no fault.
+func joinFamilies(four, six traced) traced {
+	four.Over6 = &six
+	refused := func(t traced) bool { p := packetOf(t.Would); return p != nil && p.Answer == "refused" }
+	verdict := strings.TrimSuffix(four.Verdict, ".")
+	switch {
+	case four.Wrong == six.Wrong && four.Unknown == six.Unknown:
+	case six.Wrong && refused(six):
+		four.Verdict = verdict + ", over IPv4 alone: over IPv6 nobody listens."
+	case four.Wrong && refused(four):
+		four.Verdict, four.Wrong, four.Do = strings.TrimSuffix(six.Verdict, ".")+", over IPv6 alone: over IPv4 nobody listens.", false, ""
+	case six.Wrong:
+		four.Wrong, four.Unknown, four.Do = true, false, six.Do
+		four.Verdict = fmt.Sprintf("over IPv6 %s. Over IPv4: %s.", strings.TrimSuffix(six.Verdict, "."), verdict)
+	case four.Wrong:
+		four.Verdict = fmt.Sprintf("over IPv4 %s. Over IPv6: %s", verdict, six.Verdict)
+	case six.Unknown:
+		four.Unknown, four.Do = true, six.Do
+		four.Verdict = fmt.Sprintf("%s, over IPv4. Over IPv6: %s", verdict, six.Verdict)
+	}
+	return four
 }
 
 // morePings are sent if a packet through the tunnel was lost.
 const morePings = 4
 
-// traceWay asks for one way, which nothing leads elsewhere.
-func traceWay(ctx context.Context, c *api.Client, r api.TraceRequest) (t traced, err error) {
+// traceWay asks for one way, which nothing leads elsewhere. before is the same way over the other family, if that was asked for: the tunnel is
+// that of both.
+func traceWay(ctx context.Context, c *api.Client, r api.TraceRequest, before *traced) (t traced, err error) {
 	if t.Explanation, err = c.Policies().Explain(ctx, api.ExplainRequest{From: r.From, To: r.To, Proto: r.Proto, Port: r.Port}); err != nil {
 		return t, err
 	}
@@ -182,8 +252,9 @@ func traceWay(ctx context.Context, c *api.Client, r api.TraceRequest) (t traced,
 	if err != nil {
 		return t, err
 	}
-	other := farHost(t.Explanation, nodes)
-	if other != "" {
+	if before != nil {
+		t.Ping, t.Again = before.Ping, before.Again
+	} else if other := farHost(t.Explanation, nodes); other != "" {
 		ping, err := c.Ping(ctx, other)
 		if err != nil {
 			return t, err
@@ -381,6 +452,14 @@ func showWay(w io.Writer, t traced, flows bool) error {
 	}
 	for _, n := range t.NotTried {
 		fmt.Fprintln(w, "  not tried: "+n)
+	}
+	switch six := t.Over6; {
+	case six == nil:
+	case six.Wrong || six.Unknown || flows:
+		fmt.Fprintln(w, "over IPv6:")
+		return showWay(w, *six, flows)
+	default:
+		fmt.Fprintln(w, "  over IPv6, too: "+six.Verdict)
 	}
 	return nil
 }

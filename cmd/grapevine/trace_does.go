@@ -47,10 +47,12 @@ func lostAt(p *api.TracePacket, to string) (what, do string) {
 		return fmt.Sprintf("%s was seen at %s last", packet, place(at)), "grapevine doctor there"
 	case at.Back != next.Back && len(p.Points) == 2:
 		return fmt.Sprintf("%s leaves %s by %s, and nothing comes back", packet, at.Container, at.Place), fmt.Sprintf("on host %s: grapevine doctor; is %s there, and does it answer?", at.Host, to)
+	case at.Back != next.Back && p.NoWay != "":
+		return fmt.Sprintf("%s arrives in %s, which has no way back: %s", packet, at.Container, p.NoWay), "look at ip addr, ip route and ip -6 route inside of " + at.Container
 	case at.Back != next.Back && p.What == "empty UDP datagram":
 		return "", "" // it arrived, and few answer to nothing
 	case at.Back != next.Back:
-		return fmt.Sprintf("%s arrives in %s, which does not answer", packet, at.Container), "look for a firewall inside of it, or whether it is paused"
+		return fmt.Sprintf("%s arrives in %s, which does not answer", packet, at.Container), "look for a firewall inside of it, its routes, or whether it is paused"
 	case at.Container != "" && next.Container != "" && at.Host != next.Host:
 		return fmt.Sprintf("%s leaves %s on host %s, and is lost before it is in %s on host %s: on one of the two hosts, or between them", packet, at.Container, at.Host, next.Container, next.Host),
 			fmt.Sprintf("grapevine doctor on host %s and on host %s", at.Host, next.Host)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -120,6 +121,41 @@ func TestAnsweredWins(t *testing.T) {
 		if got := judge(x, nodes); !strings.HasPrefix(got.Verdict, "app does not reach db: its packets arrive") {
 			t.Error(got.Verdict)
 		}
+	}
+}
+
+// TestFamilies: what is broken over IPv6 alone is in the first line, and that somebody listens by one family alone is no fault.
+func TestFamilies(t *testing.T) {
+	way := func(wrong bool, verdict, answer string) traced {
+		return traced{Wrong: wrong, Verdict: verdict, Do: map[bool]string{true: "do it"}[wrong], Would: &api.Trace{Packet: &api.TracePacket{Answer: answer}}}
+	}
+	good, bad, shut := way(false, "a reaches b, it does.", "open"), way(true, "a does not reach b: lost", ""), way(true, "a does not reach b: nobody listens", "refused")
+	for _, c := range []struct {
+		four, six traced
+		verdict   string
+		wrong     bool
+	}{
+		{good, good, "a reaches b, it does.", false},
+		{good, bad, "over IPv6 a does not reach b: lost. Over IPv4: a reaches b, it does.", true},
+		{bad, good, "over IPv4 a does not reach b: lost. Over IPv6: a reaches b, it does.", true},
+		{good, shut, "a reaches b, it does, over IPv4 alone: over IPv6 nobody listens.", false},
+		{shut, good, "a reaches b, it does, over IPv6 alone: over IPv4 nobody listens.", false},
+		{bad, bad, "a does not reach b: lost", true},
+	} {
+		if got := joinFamilies(c.four, c.six); got.Verdict != c.verdict || got.Wrong != c.wrong || (got.Do == "") == c.wrong || got.Over6 == nil {
+			t.Errorf("%s, %v, %q, want %s", got.Verdict, got.Wrong, got.Do, c.verdict)
+		}
+	}
+	a4, a6 := netip.MustParseAddr("10.1.0.2"), netip.MustParseAddr("fd00::2")
+	list := []api.Endpoint{{Network: "red", Addrs: []netip.Addr{a4}}, {Network: "blue", Addrs: []netip.Addr{a4, a6}}}
+	for want, p := range map[netip.Addr]api.Peer{a6: {Network: "blue", Addr: a4}, {}: {Network: "red", Addr: a4}} {
+		if got := sixthOf(list, p); got != want {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+	p := api.TracePacket{What: "TCP SYN", NoWay: "network is unreachable", Points: []api.TracePoint{{Host: "h", Container: "a", Seen: true}, {Host: "h", Container: "b", Seen: true}, {Host: "h", Container: "b", Back: true}, {Host: "h", Container: "a", Back: true}}}
+	if got, _ := lostAt(&p, "b"); got != "the packet arrives in b, which has no way back: network is unreachable" {
+		t.Error(got)
 	}
 }
 

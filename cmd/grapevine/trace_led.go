@@ -31,7 +31,7 @@ func traceLed(ctx context.Context, c *api.Client, r api.TraceRequest, l api.Lead
 		}
 		to := r
 		to.From, to.To, to.Port, to.By = cmp.Or(l.From, r.From), b.Addr.String(), b.Port, l.By
-		way, err := traceWay(ctx, c, to)
+		way, err := traceWay(ctx, c, to, nil)
 		if err != nil {
 			t.NotTried = append(t.NotTried, fmt.Sprintf("the way to %s: %v", name(b), err))
 			continue

@@ -4,6 +4,7 @@ package taps
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"golang.org/x/net/bpf"
 
@@ -73,6 +74,15 @@ func (t Taps) Send(endpoint string, p frames.Probe) error {
 		return fmt.Errorf("%w (of a client none can be sent)", errStopped)
 	}
 	return packets.Send(sandbox, p.Src, p.Dst, p.Proto, p.Body())
+}
+
+// Routed fails if a container has no route from its address to another one.
+func (t Taps) Routed(endpoint string, from, to netip.Addr) error {
+	sandbox := t.Sandbox(endpoint)
+	if sandbox == "" {
+		return errStopped
+	}
+	return packets.Routed(sandbox, from, to)
 }
 
 // Mirror copies what endpoints send and get to a device inside the container of another one.

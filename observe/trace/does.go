@@ -57,6 +57,8 @@ type Wires struct {
 	VXLANPort uint16 // of UDP; 0: it has none
 	// Send sends a packet from within an endpoint's container.
 	Send func(endpoint string, p frames.Probe) error
+	// Routed fails if an endpoint's container has no route from its own address to another one.
+	Routed func(endpoint string, from, to netip.Addr) error
 	// Closed says that other hosts get nothing of this one's containers' packets.
 	Closed bool
 	Log    *slog.Logger
@@ -77,6 +79,8 @@ type order struct {
 type watched struct {
 	Names   []string `cbor:"1,keyasint"`
 	Lacking []string `cbor:"2,keyasint"`
+	// NoWay says why the container that is sent to has no route for the answer.
+	NoWay string `cbor:"3,keyasint,omitempty"`
 }
 
 // sighting is a packet that was seen.
@@ -169,6 +173,11 @@ func (r *runs) watch(at seat, o order) (w watched, err error) {
 			return w, errors.New("the trace is over")
 		}
 		go run.look(i, endpoint == "", tap)
+		if endpoint != "" && endpoint != o.From && r.wires.Routed != nil {
+			if err := r.wires.Routed(endpoint, o.Probe.Dst, o.Probe.Src); err != nil && stuck(err) {
+				w.NoWay = err.Error()
+			}
+		}
 	}
 	return w, nil
 }
@@ -338,6 +347,7 @@ func (d *Desk) does(ctx context.Context, snap *cluster.Snapshot, c connection) *
 			e.failed = err
 			out.Notes = append(out.Notes, fmt.Sprintf("not watched: host %s: %v", snap.HostName(e.host), err))
 		}
+		out.NoWay = cmp.Or(out.NoWay, e.watched.NoWay)
 	}
 	sender := orders[len(orders)-1]
 	if err := sender.failed; err != nil {

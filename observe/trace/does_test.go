@@ -121,6 +121,15 @@ func TestDoes(t *testing.T) {
 	if got, want := show(ask()), "1app:true 1:true 2:true 2db:false 2db:false 2:false 1:false 1app:false "; got != want || sent != tries {
 		t.Errorf("%s, want %s; %d were sent", got, want, sent)
 	}
+	w.b.runs.wires.Routed = func(id string, from, to netip.Addr) error {
+		if id != dbID || from != dbAt || to != appAt {
+			t.Errorf("%s is asked for a route from %s to %s", id, from, to)
+		}
+		return fmt.Errorf("look for a route: %w", unix.ENETUNREACH)
+	}
+	if got := ask(); got.NoWay != "look for a route: network is unreachable" {
+		t.Errorf("%+v", got)
+	}
 	w.b.runs.wires.Closed, answers = true, true
 	a.Send = func(string, frames.Probe) error { return errors.New("network is unreachable") }
 	w.a.runs.wires = a

@@ -23,7 +23,7 @@ func lostAt(p *api.TracePacket, to string) (what, do string) {
 	case p.Answer == "refused":
 		return "its packets arrive, and the answer comes back: nobody listens at that port", "start what is to listen there, on all addresses and not on 127.0.0.1 alone"
 	case p.Answer == "unreachable":
-		return "somebody on the way, or " + to + " itself, answers that it cannot be reached", "for UDP: nobody listens at that port; else grapevine capture shows who says so"
+		return "somebody on the way, this host by one of its routing rules among them, or " + to + " itself, answers that it cannot be reached", "for UDP: nobody listens at that port; else grapevine status names a rule of this host that drops, and grapevine capture shows who says so"
 	case p.Answer != "":
 		return "", ""
 	}

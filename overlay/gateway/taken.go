@@ -34,7 +34,11 @@ const (
 	FromHost      Way = iota // what the host itself sends, from the address that the route says
 	FromAddress              // what it sends from its underlay address
 	FromInterface            // what comes in at the underlay's interface: published ports
+	ToOutside                // what containers send to the outside, by gv0
 )
+
+// outside are addresses to which nobody has a route of their own: they stand for all of the outside. Nothing is sent there.
+var outside = map[int]netip.Addr{unix.AF_INET: netip.MustParseAddr("1.1.1.1"), unix.AF_INET6: netip.MustParseAddr("2606:4700:4700::1111")}
 
 // maxAsked bounds how many subnets the kernel is asked for.
 const maxAsked = 512
@@ -61,6 +65,37 @@ func TakenBefore(subnets []netip.Prefix, dev string) (list []Taken) {
 				if t, taken := asker.ask(s, way); taken {
 					list = add(list, t, s, way)
 				}
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Taken) int { return cmp.Compare(a.At, b.At) })
+	return list
+}
+
+// TakenToOutside asks the kernel where what containers of the subnets send to the outside goes on from gv0, and returns the rules that drop
+// it. One that leads it to another router is what an administrator has such rules for.
+func TakenToOutside(subnets []netip.Prefix) (list []Taken) {
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		all, err := link.Dump(func() ([]netlink.Rule, error) { return netlink.RuleList(family) })
+		if err != nil {
+			continue
+		}
+		rules := slices.DeleteFunc(all, func(r netlink.Rule) bool {
+			return r.Priority >= priorityOfMain || r.Table == unix.RT_TABLE_LOCAL || slices.Contains(Tables(), r.Table)
+		})
+		if len(rules) == 0 {
+			continue
+		}
+		asker, asked := asker{rules: rules, family: family}, 0
+		for _, s := range subnets {
+			if s.Addr().Is4() != (family == unix.AF_INET) {
+				continue
+			}
+			if asked++; asked > maxAsked {
+				break
+			}
+			if t, taken := asker.ask(s, ToOutside); taken && t.Table == 0 {
+				list = add(list, t, s, ToOutside)
 			}
 		}
 	}
@@ -154,6 +189,9 @@ func (a asker) ask(subnet netip.Prefix, way Way) (t Taken, taken bool) {
 	var opts *netlink.RouteGetOptions
 	from, iif := netip.Addr{}, "lo"
 	switch {
+	case way == ToOutside:
+		from, to, iif = to, outside[a.family], Port
+		opts = &netlink.RouteGetOptions{SrcAddr: from.AsSlice(), Iif: iif}
 	case way != FromHost && !a.addr.IsValid():
 		return t, false
 	case way == FromAddress:

@@ -89,6 +89,60 @@ func TestTakenBefore(t *testing.T) {
 	})
 }
 
+// What containers send to the outside is another way than what is sent to them: rules by the source are about the one alone.
+func TestTakenToOutside(t *testing.T) {
+	host, wire := linktest.New(t), linktest.New(t)
+	linktest.Wire(t, "eth0", host, wire, []string{"192.0.2.1/24", "fd09::1/64"}, nil)
+	host.Do(func() {
+		addPort(t)
+		subnets := prefixes("10.128.0.0/22", "10.129.0.0/24", "fd00:4::/64")
+		ok(t, New("0123456789abcdef").Ensure(ctx, Config{MTU: 1450, Addrs: prefixes("10.128.0.1/22", "10.129.0.1/24", "fd00:4::1/64"), Subnets: subnets}))
+		run := func(lines ...string) {
+			t.Helper()
+			for _, l := range lines {
+				ip(t, strings.Fields(l)...)
+			}
+		}
+		is := func(want string) {
+			t.Helper()
+			var got []string
+			for _, x := range TakenToOutside(subnets) {
+				got = append(got, fmt.Sprintf("%d: %s leads %s: %v", x.At, x.Rule, x.Leads, x.Subnets))
+			}
+			if text := strings.Join(got, "\n"); text != want {
+				t.Errorf("taken %q, want %q", text, want)
+			}
+			if before := TakenBefore(subnets, "eth0"); len(before) > 0 {
+				t.Errorf("taken from who sends to containers: %+v", before)
+			}
+		}
+		is("")
+		run("route add default via 192.0.2.254", "-6 route add default via fd09::fe", "rule add priority 100 from 10.0.0.0/16 prohibit")
+		is("")
+		const both = ": [10.128.0.0/22 10.129.0.0/24]"
+		for rule, want := range map[string]string{
+			"from 10.128.0.0/14 prohibit":    both,
+			"from 10.128.0.0/22 unreachable": ": [10.128.0.0/22]",
+			"from 10.129.0.0/24 blackhole":   ": [10.129.0.0/24]",
+			"iif gv0 prohibit":               both,
+		} {
+			for _, at := range []string{"100", "32500"} { // after ours too
+				run("rule add priority " + at + " " + rule)
+				is(at + ": " + rule + " leads nowhere" + want)
+				run("rule del priority " + at + " " + rule)
+			}
+		}
+		run("route add unreachable default table 900", "rule add priority 99 from 10.129.0.0/16 lookup 900")
+		is("99: from 10.129.0.0/16 lookup 900 leads nowhere: [10.129.0.0/24]")
+		run("route flush table 900", "route add default via 192.0.2.253 table 900") // a second uplink
+		is("")
+		run("-6 rule add priority 98 from fd00::/16 prohibit")
+		is("98: from fd00::/16 prohibit leads nowhere: [fd00:4::/64]")
+		run("-6 rule del priority 98", "-6 rule add priority 98 from fd77::/16 prohibit", "route del default")
+		is("") // no route is another matter
+	})
+}
+
 // What leads VTEPs inside WireGuard elsewhere is named, and what status tells to do takes them back.
 func TestTakenFromMain(t *testing.T) {
 	host, wire := linktest.New(t), linktest.New(t)

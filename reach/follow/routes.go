@@ -3,6 +3,7 @@ package follow
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -40,7 +41,41 @@ func (r *Follower) routesTaken(snap *cluster.Snapshot) (list []api.Problem) {
 	for _, t := range gateway.TakenBefore(subnets, r.cfg.Underlay) {
 		list = append(list, takenProblem(t, network))
 	}
+	closed := snap.Closed(r.cfg.Self)
+	leaving := slices.DeleteFunc(subnets, func(p netip.Prefix) bool { return network[p] == "" || slices.Contains(closed, p) })
+	for _, t := range gateway.TakenToOutside(leaving) {
+		list = append(list, outsideProblem(t, network))
+	}
 	return list
+}
+
+// outsideProblem names the routing rule that drops what containers send to the outside.
+func outsideProblem(t gateway.Taken, network map[netip.Prefix]string) api.Problem {
+	ip := "ip"
+	if t.V6 {
+		ip = "ip -6"
+	}
+	return api.Problem{
+		Code: api.RouteTaken,
+		What: fmt.Sprintf("the routing rule %d (%s) of this host drops what containers of %s send to the outside: they do not reach it", t.At, t.Rule, strings.Join(subnetsOf(t, network), ", ")),
+		Do:   fmt.Sprintf("have whatever makes the rule leave these prefixes out; `%s rule add priority %d iif %s lookup main` puts the main table before it until the next boot", ip, max(t.At-1, 1), gateway.Port),
+	}
+}
+
+// subnetsOf are those of the rule, for people, the first of them by name.
+func subnetsOf(t gateway.Taken, network map[netip.Prefix]string) (of []string) {
+	for _, s := range t.Subnets {
+		if name := network[s]; name != "" {
+			of = append(of, fmt.Sprintf("network %s's %s", name, s))
+		} else {
+			of = append(of, fmt.Sprintf("%s, where the hosts are that containers answer", s))
+		}
+	}
+	const most = 3
+	if more := len(of) - most; more > 0 {
+		of = append(of[:most], fmt.Sprintf("%d more", more))
+	}
+	return of
 }
 
 // secureTaken names the routing rule that leads elsewhere what is for the VTEPs inside WireGuard, which the main table has.
@@ -63,18 +98,7 @@ func takenProblem(t gateway.Taken, network map[netip.Prefix]string) api.Problem 
 	if t.V6 {
 		ip = "ip -6"
 	}
-	var of []string
-	for _, s := range t.Subnets {
-		if name := network[s]; name != "" {
-			of = append(of, fmt.Sprintf("network %s's %s", name, s))
-		} else {
-			of = append(of, fmt.Sprintf("%s, where the hosts are that containers answer", s))
-		}
-	}
-	const most = 3
-	if more := len(of) - most; more > 0 {
-		of = append(of[:most], fmt.Sprintf("%d more", more))
-	}
+	of := subnetsOf(t, network)
 	do := fmt.Sprintf("`%s rule add priority %d lookup %d` puts grapevine's routes, which are those of its networks only, before it until the next boot; for good, have whatever makes the rule leave these prefixes out", ip, max(t.At-1, 1), gateway.Table)
 	switch {
 	case t.At <= 1:

@@ -73,15 +73,12 @@ func (w Probes) path(ctx context.Context, n api.Node, p *doctor.Path) {
 	}
 }
 
-// limits are the sizes that packets to and from a host may have.
+// limits are the sizes that packets to and from a host may have: each end knows the other's MTU, and sends nothing larger there.
 func (w Probes) limits(n api.Node) probe.Limits {
-	theirs := n.MTU
-	if theirs == 0 {
-		theirs = w.Underlay.MTU
+	most := w.Underlay.MTU
+	if n.MTU != 0 {
+		most = min(most, n.MTU)
 	}
-	overhead := w.Settings.Encapsulation().Overhead(n.VTEP)
-	return probe.Limits{
-		Gossip: probe.Way{Out: w.Underlay.MTU, In: theirs},
-		Tunnel: probe.Way{Out: w.InnerMTU(), In: theirs - overhead},
-	}
+	inner := min(w.InnerMTU(), most-w.Settings.Encapsulation().Overhead(n.VTEP))
+	return probe.Limits{Gossip: probe.Way{Out: most, In: most}, Tunnel: probe.Way{Out: inner, In: inner}}
 }

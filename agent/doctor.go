@@ -29,6 +29,8 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	go func() { host <- doctor.Look(ctx, cfg, running, gateway.Port, gateway.Tables()) }()
 	paths := a.probes.Paths(ctx, nodes)
 	all := doctor.Cluster{Self: a.cfg.Name, GossipPort: a.cfg.Port, By: a.cfg.Encapsulation().By(a.cfg.TunnelPort()), Overhead: a.underlay.MTU - a.plane.InnerMTU()}
+	here := <-host
+	all.Hung = here.Switch.Hangs()
 	reached := all.Paths(paths)
 	if own := a.silence.CutOff(nodes); own != nil { // then nothing is to be said of the others
 		reached = doctor.Problems("underlay", "", own)
@@ -37,7 +39,7 @@ func (a *Agent) doctor(ctx context.Context) (api.Diagnosis, error) {
 	add := func(checks ...api.Check) { d.Checks = append(d.Checks, checks...) }
 	gone, _ := problems.Unlinked(ctx, a.driver, a.plane.OwnGone)
 	add(a.tasks().Checks(ctx, task.Look{Snapshot: snap, Nodes: nodes, Gone: gone})...)
-	add((<-host).Judge()...)
+	add(here.Judge()...)
 	add(reached...)
 	links, _ := link.List(link.Ours) // none to be had, none to complain of
 	add(doctor.Interfaces(max(a.plane.InnerMTU(), cluster.MinMTU6), view.Networks(snap), links)...)

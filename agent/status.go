@@ -48,8 +48,19 @@ func (a *Agent) status(ctx context.Context) (api.Status, error) {
 	s.Problems, s.Notes = a.problems(ctx, task.Look{Snapshot: snap, Nodes: nodes, Gone: unlinked}), slices.Concat(notes, edit.Notes(snap), realm.Notes(snap), a.naming.desk(a.alloc).Notes())
 	a.edge.Tell(&s)
 	s.Notes = slices.Concat(a.desks.mirrors.Notes(), s.Notes, ipfix.Notes(a.cfg.IPFIX, a.cfg.Traffic))
-	s.Problems = append(s.Problems, hung()...)
+	s.Problems = causeFirst(hung(), s.Problems)
 	return s, nil
+}
+
+// causeFirst puts a switch that hangs before all else, and leaves out what comes of it: that nothing arrives through the tunnel
+// is no firewall's doing then.
+func causeFirst(hung, list []api.Problem) []api.Problem {
+	if len(hung) == 0 {
+		return list
+	}
+	return append(hung, slices.DeleteFunc(list, func(p api.Problem) bool {
+		return p.Code == api.EncapLost || p.Code == api.EncapNarrow || p.Code == api.EncapLossy
+	})...)
 }
 
 func process() api.Process {

@@ -173,6 +173,22 @@ func TestPaths(t *testing.T) {
 	}
 }
 
+// TestHungSwitch: what a switch that hangs does not let through is not blamed on firewalls, nor is somebody else to start it.
+func TestHungSwitch(t *testing.T) {
+	h := well()
+	h.Switch.Forward = fmt.Errorf("version: %w", os.ErrDeadlineExceeded)
+	expect(t, h.Judge(), "switch", api.Wrong, "ovs-vswitchd does not answer", "hangs; if so, end it")
+	c, p := Cluster{Self: "h1", GossipPort: 7947, By: "UDP port 4789", Overhead: 50, Hung: h.Switch.Hangs()}, passed()
+	p.Report.Tunnel = probe.Way{}
+	checks := c.Paths([]Path{p, passed()})
+	expect(t, checks, "encap", api.Unknown, "h1 <-> h2", "this host's switch does not answer")
+	for _, check := range checks {
+		if check.Verdict == api.Wrong {
+			t.Errorf("%+v", check)
+		}
+	}
+}
+
 func TestDuplicates(t *testing.T) {
 	nodes := []api.Node{{Name: "h1", VTEP: addr("192.0.2.1"), Alive: true}, {Name: "h2", VTEP: addr("192.0.2.2"), Alive: true}, {Name: "old", VTEP: addr("192.0.2.1")}}
 	endpoints := []api.Endpoint{{ID: "1", Name: "app", Host: "h1", Addrs: []netip.Addr{addr("10.128.0.2")}}}

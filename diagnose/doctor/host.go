@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 
 	"github.com/grapevine-net/grapevine/api"
@@ -68,6 +69,13 @@ type Switch struct {
 	Err  error // there is no Open vSwitch at all
 }
 
+// Hangs says that a daemon runs and does not answer: what arrives through the tunnel then is not known.
+func (s Switch) Hangs() bool { return timedOut(s.DB) || timedOut(s.Forward) }
+
+func timedOut(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
+}
+
 // Underlay is the interface to the other hosts.
 type Underlay struct {
 	link.Underlay
@@ -124,6 +132,12 @@ func (h Host) ovs() api.Check {
 	by, start := "the host's own", "start it (systemctl start openvswitch-switch)"
 	if s.Embedded {
 		by, start = "run by the agent", "the agent starts it; its log says why it ends (journalctl -u grapevine, or the Docker daemon's log)"
+	}
+	if s.Hangs() {
+		start = "look whether it is busy (top), or hangs; if so, end it: the agent starts it again"
+		if !s.Embedded {
+			start = "look whether it is busy (top), or hangs; if so: systemctl restart openvswitch-switch"
+		}
 	}
 	switch {
 	case errors.Is(s.Err, context.DeadlineExceeded), errors.Is(s.Err, context.Canceled):

@@ -30,6 +30,8 @@ type Cluster struct {
 	By string
 	// Overhead is what the tunnel adds to a packet, bytes.
 	Overhead int
+	// Hung: this host's switch does not answer, which is why nothing passes through the tunnel, if nothing does.
+	Hung bool
 }
 
 // maxSkew is by how much clocks may differ: logs of two hosts are read side by side,
@@ -111,11 +113,14 @@ func (c Cluster) encap(p Path) []api.Check {
 		return []api.Check{wrong("encap", "see the switch's problems, above or in `grapevine status` there",
 			"%s <-> %s: the tunnel could not be tried: %v", c.Self, p.Peer, p.Report.TunnelErr)}
 	}
+	if c.Hung && (p.Report.Tunnel.In == 0 || p.Report.Tunnel.Out == 0) {
+		return []api.Check{unknown("encap", "see to the switch first", "%s <-> %s: nothing passes through the tunnel as long as this host's switch does not answer", c.Self, p.Peer)}
+	}
 	return c.ways(p, func(from, to string, _, tunnel, _, _ int) []api.Check {
 		if tunnel != 0 {
 			return nil
 		}
-		return []api.Check{wrong("encap", fmt.Sprintf("let %s out of %s and into %s (firewall, security group); `grapevine doctor` on both tells their own rules", c.By, from, to),
+		return []api.Check{wrong("encap", fmt.Sprintf("let %s out of %s and into %s (firewall, security group); `grapevine doctor` on both tells their own rules, and whether a switch hangs", c.By, from, to),
 			"%s -> %s: nothing arrives through the tunnel, %s", from, to, c.By)}
 	})
 }

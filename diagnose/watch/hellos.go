@@ -210,7 +210,7 @@ func pathProblems(verdicts []paths.Verdict, nodes []api.Node, wrapped encap.Kind
 			g.since = v.Since
 		}
 	}
-	firewall := fmt.Sprintf("let %s pass between the hosts, both ways: a firewall of one of them, or of the network between (a security group), drops it; `grapevine doctor` tries every way", wrapped.By(port))
+	firewall := fmt.Sprintf("let %s pass between the hosts, both ways: a firewall of one of them, or of the network between (a security group), drops it, or the switch of one of them hangs, as `grapevine status` there says; `grapevine doctor` tries every way", wrapped.By(port))
 	narrow := "`grapevine doctor` says how large packets may be; make the path carry them, or set GRAPEVINE_MTU on every host"
 	for kind, text := range []struct {
 		code     api.Code

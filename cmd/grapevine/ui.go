@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 	"syscall"
 	"time"
@@ -65,7 +66,7 @@ func serveUI(ctx context.Context, listener net.Listener, s *ui.Server, in io.Rea
 	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10, ConnContext: door.Context}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(door.New(listener, uiConnections)) }()
-	enter := make(chan struct{})
+	enter, gone := make(chan struct{}), make(chan struct{})
 	go func() { // it ends with the program: nothing wakes who reads a terminal
 		for lines := bufio.NewScanner(in); lines.Scan(); {
 			select {
@@ -73,6 +74,9 @@ func serveUI(ctx context.Context, listener net.Listener, s *ui.Server, in io.Rea
 			case <-ctx.Done():
 				return
 			}
+		}
+		if somebodys(in) {
+			close(gone)
 		}
 	}()
 	for {
@@ -85,10 +89,24 @@ func serveUI(ctx context.Context, listener net.Listener, s *ui.Server, in io.Rea
 		case <-ctx.Done():
 			server.Close()
 			return notClosed(<-served)
+		case <-gone:
+			server.Close()
+			return notClosed(<-served)
 		case err := <-served:
 			return fmt.Errorf("serve the page: %w", err)
 		}
 	}
+}
+
+// somebodys says whether who presses keys is there as long as in is: a terminal, or the other end of a pipe. /dev/null is nobody's.
+func somebodys(in io.Reader) bool {
+	f, isFile := in.(*os.File)
+	if !isFile {
+		return true
+	}
+	is, err := f.Stat()
+	null, nullErr := os.Stat(os.DevNull)
+	return err != nil || !is.Mode().IsRegular() && (nullErr != nil || !os.SameFile(is, null)) // a terminal that was hung up may have no state
 }
 
 func notClosed(err error) error {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/host/socket"
+	"github.com/grapevine-net/grapevine/ui"
 )
 
 // pageOf runs `grapevine ui` with the handlers as the agent (nil: there is none), and is what asks the page, and what
@@ -192,5 +194,44 @@ func TestUIFlooded(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
 		}
+	}
+}
+
+// TestUIEndsWithItsTerminal: a page whose terminal, or whoever started it, is gone does not listen on; one that was started without goes on.
+func TestUIEndsWithItsTerminal(t *testing.T) {
+	serve := func(in io.Reader) (ended chan error) {
+		ctx, cancel := context.WithCancel(t.Context())
+		t.Cleanup(cancel)
+		l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended = make(chan error, 1)
+		go func() { ended <- serveUI(ctx, l, ui.New(nil), in, io.Discard) }()
+		return ended
+	}
+	in, parent, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := serve(in)
+	parent.Close()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("it goes on without whoever started it")
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	select {
+	case err := <-serve(null):
+		t.Errorf("it ends at once without a terminal: %v", err)
+	case <-time.After(200 * time.Millisecond):
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -175,6 +176,19 @@ func TestScreens(t *testing.T) {
 					t.Errorf("%s on a %s: no %s in\n%s", s.name, look.name, says, text)
 				}
 			}
+			if at := regexp.MustCompile(`\d [AP]M\b`).FindString(text); at != "" {
+				t.Errorf("%s on a %s: a time of 12 hours beside those of 24: %s", s.name, look.name, at)
+			}
+			if n := strings.Count(text, "in the way from app to db"); n > 1 {
+				t.Errorf("%s on a %s: its verdict is there %d times", s.name, look.name, n)
+			}
+			if s.name == "overview" {
+				crossed, err := Eval[[]string](b, vinesThroughLabels)
+				must(t, err)
+				for _, label := range crossed {
+					t.Errorf("on a %s the vine goes through %q", look.name, label)
+				}
+			}
 			for _, v := range violations(t, b, look.rules...) {
 				t.Errorf("%s on a %s: %s", s.name, look.name, v)
 			}
@@ -185,6 +199,76 @@ func TestScreens(t *testing.T) {
 			}
 			picture(t, b, look.name+"-"+s.name)
 		}
+	}
+	for _, c := range b.Complaints() {
+		t.Error(c)
+	}
+}
+
+// vinesThroughLabels are the texts beside the trellis that a vine goes through.
+const vinesThroughLabels = `[...document.querySelectorAll(".trellis .vine")].flatMap((v) => {
+	const texts = [...v.parentNode.querySelectorAll("text")].map((t) => [t.textContent, t.getBBox()]), points = [...Array(400).keys()].map((i) => v.getPointAtLength((i * v.getTotalLength()) / 400));
+	return texts.filter(([, b]) => points.some((p) => p.x > b.x && p.x < b.x + b.width && p.y > b.y && p.y < b.y + b.height)).map(([text]) => text);
+})`
+
+// TestPhone: on 360 pixels what is wider than the window scrolls within itself, and shows that it does, also beside a network that has no name yet.
+func TestPhone(t *testing.T) {
+	answers := recorded(t, "cluster.json")
+	nameless := "provisional/" + strings.Repeat("0123456789abcdef", 4)
+	for _, name := range []string{"networks", "ring", "endpoints"} {
+		answers[name] = json.RawMessage(strings.ReplaceAll(string(answers[name]), `"red"`, quoted(nameless)))
+	}
+	b := browser(t)
+	must(t, b.Look(360, 780, "light"))
+	must(t, b.Open(serve(t, answers)))
+	must(t, b.Until(`document.querySelector(".trellis")`))
+	for _, hash := range []string{"#/", "#/addresses", "#/containers", "#/networks", "#/network/" + url.PathEscape(nameless), "#/traffic?all=true"} {
+		_, err := Eval[any](b, "location.hash = "+quoted(hash)+"; null")
+		must(t, err)
+		must(t, b.Until(`document.querySelector("main").dataset.at === `+quoted(hash)))
+		wide, err := Eval[int](b, "document.documentElement.scrollWidth")
+		must(t, err)
+		if wide > 360 {
+			t.Errorf("%s is %d pixels wide", hash, wide)
+		}
+		mute, err := Eval[[]string](b, `[...document.querySelectorAll("nav, .wide")].filter((e) => e.scrollWidth > e.clientWidth && !getComputedStyle(e).backgroundAttachment.includes("local")).map((e) => e.className || e.localName)`)
+		must(t, err)
+		if len(mute) > 0 {
+			t.Errorf("%s: nothing shows that %q scroll", hash, mute)
+		}
+		picture(t, b, "narrow"+strings.NewReplacer("/", "-", "?", "-", "%", "").Replace(hash[:min(len(hash), 20)]))
+	}
+	for _, c := range b.Complaints() {
+		t.Error(c)
+	}
+}
+
+// TestAddresses: the field for a search has what the screen was looked for with, and an address that is none is no screen of another one.
+func TestAddresses(t *testing.T) {
+	b := browser(t)
+	must(t, b.Open(serve(t, recorded(t, "cluster.json"))))
+	must(t, b.Until(`document.querySelector(".trellis")`))
+	must(t, b.Type("#find input", "db"))
+	must(t, b.Press("Enter"))
+	must(t, b.Until(`document.querySelector("main").innerText.includes("1 of 7 containers with db")`))
+	const field = `document.querySelector("#find input").value`
+	for _, at := range [][2]string{{"#/hosts", ""}, {"#/containers?find=web", "web"}, {"#/containers", ""}} {
+		_, err := Eval[any](b, "location.hash = "+quoted(at[0])+"; null")
+		must(t, err)
+		must(t, b.Until(`document.querySelector("main").dataset.at === `+quoted(at[0])))
+		has, err := Eval[string](b, field)
+		must(t, err)
+		if has != at[1] {
+			t.Errorf("%s: the field has %q", at[0], has)
+		}
+	}
+	_, err := Eval[any](b, `location.hash = "#/network/%zz"; null`)
+	must(t, err)
+	time.Sleep(500 * time.Millisecond)
+	text, err := Eval[string](b, `document.querySelector("main").innerText`)
+	must(t, err)
+	if !strings.Contains(text, "No such network") {
+		t.Errorf("#/network/%%zz shows\n%s", text)
 	}
 	for _, c := range b.Complaints() {
 		t.Error(c)

@@ -246,24 +246,32 @@ func find(endpoints []api.Endpoint, q url.Values) Found {
 
 // has says whether a container has all the words in its names, addresses, networks, hosts and ports.
 func has(places []api.Endpoint, words []string) bool {
-	if len(words) == 0 {
-		return true
+	return !slices.ContainsFunc(words, func(w string) bool {
+		return !slices.ContainsFunc(places, func(e api.Endpoint) bool { return hasWord(e, w) })
+	})
+}
+
+// hasWord says whether an endpoint has a word. Hex digits that nobody chose are found by how they begin, IDs by four of
+// them: else two letters find every fifth container.
+func hasWord(e api.Endpoint, word string) bool {
+	begins := func(text string) bool { return strings.HasPrefix(strings.ToLower(text), word) }
+	in := func(text string) bool { return strings.Contains(strings.ToLower(text), word) }
+	hex := func(text string) bool { return begins(text) || strings.Contains(word, ":") && in(text) }
+	network := in
+	if nameless(e.Network) {
+		network = begins
 	}
-	var b strings.Builder
-	for _, e := range places {
-		for _, text := range append([]string{e.Name, e.Container, e.ID, e.Host, e.Network, e.MAC}, e.Aliases...) {
-			b.WriteString(strings.ToLower(text))
-			b.WriteByte('\n')
-		}
-		for _, a := range e.Addrs {
-			b.WriteString(a.String() + "\n")
-		}
-		for _, p := range e.Ports {
-			b.WriteString(p.Host.String() + "->" + strconv.Itoa(int(p.Container)) + "/" + p.Proto + "\n")
-		}
-	}
-	text := b.String()
-	return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) })
+	return len(word) >= 4 && (begins(e.Container) || begins(e.ID)) || in(e.Name) || in(e.Host) || network(e.Network) || slices.ContainsFunc(e.Aliases, in) || hex(e.MAC) ||
+		slices.ContainsFunc(e.Addrs, func(a netip.Addr) bool { return hex(a.String()) || a.Is4() && in(a.String()) }) ||
+		slices.ContainsFunc(e.Ports, func(p api.Port) bool {
+			return in(p.Host.String() + "->" + strconv.Itoa(int(p.Container)) + "/" + p.Proto)
+		})
+}
+
+// nameless says whether a network's name is an ID: this host's Docker has not told its name.
+func nameless(network string) bool {
+	id := strings.TrimPrefix(network, "provisional/")
+	return len(id) == 64 && strings.Trim(id, "0123456789abcdef") == ""
 }
 
 // Near is a container, and some that are on a network of it.

@@ -69,6 +69,17 @@ func TestFind(t *testing.T) {
 }
 
 // TestNear: a container is found by what the page knows of it, with all its places.
+// TestFindWords: what nobody chose, hex digits, is found by how it begins, and not in its middle.
+func TestFindWords(t *testing.T) {
+	e := endpoint(1, "cache", "shop", "host2", "fd69:db::dead")
+	e.Container, e.ID, e.MAC, e.Network = "c0ffee"+fmt.Sprintf("%058x", 0xdb), "beef0"+fmt.Sprintf("%059x", 0xdb), "0a:58:0a:db:00:02", "provisional/"+fmt.Sprintf("%064x", 0xdb)
+	for word, want := range map[string]int{"db": 0, "dead": 0, "c0": 0, "c0ffee": 1, "beef0": 1, "cach": 1, "ach": 1, "fd69": 1, "db::de": 1, "0a:58": 1, ":db:00": 1, "provisional/00": 1, "0000000000db": 0, "": 1} {
+		if f := find([]api.Endpoint{e}, url.Values{"find": {word}}); f.Found != want {
+			t.Errorf("%q finds %d", word, f.Found)
+		}
+	}
+}
+
 func TestNear(t *testing.T) {
 	for _, id := range []string{app.ID, app.Container, "10.128.0.2", "fd00::8000:0:0:1"} {
 		if n := near(all, id); len(n.Endpoints) != 2 || len(n.Neighbours) != 2 || n.Neighbours[0].Name != "web-9" {

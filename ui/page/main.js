@@ -10,18 +10,27 @@ const REST = 4; // and so many times as long as the last answers took,
 const LONGEST = 10000; // but no longer than this: what an agent says that hung is old
 const LATE = 3000; // an answer that takes longer: what is on the screen is old meanwhile
 const part = { drops: "traffic", policy: "policies" }; // of which entry of the menu a screen is
-const main = document.getElementById("screen"), live = document.getElementById("live");
+const main = document.getElementById("screen"), live = document.getElementById("live"), field = document.querySelector("#find input");
 let turn = 0, timer = 0, late = 0, heard = 0; // heard: when the agent last answered all that a screen needs
 let told = false; // what is shown is that nothing is known
 let round = new AbortController();
 let drawn = { key: "", values: [] };
+
+/** decoded is a part of an address, which somebody may have typed. */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
 
 /** where is what the address says. */
 function where() {
   const hash = location.hash;
   const [path, search] = hash.replace(/^#\/?/, "").split("?");
   const [kind, ...rest] = path.split("/");
-  return { hash, kind, name: decodeURIComponent(rest.join("/")), query: new URLSearchParams(search ?? "") };
+  return { hash, kind, name: decoded(rest.join("/")), query: new URLSearchParams(search ?? "") };
 }
 
 function say(mark, text, old = false) {
@@ -54,6 +63,7 @@ async function show(again = false) {
   const most = { signal: round.signal, seconds: screen.once ? 150 : 30 };
   let well = false;
   nav(at.kind);
+  if (document.activeElement !== field || !again && at.kind !== "containers") field.value = at.kind === "containers" ? at.query.get("find") ?? "" : "";
   if (screen.once) say("", "asking");
   else late = setTimeout(() => silence(!told), LATE);
   try {
@@ -121,10 +131,10 @@ document.addEventListener("submit", (e) => {
 document.addEventListener("keydown", (e) => {
   if (e.key !== "/" || e.ctrlKey || e.metaKey || e.target.closest("input, textarea")) return;
   e.preventDefault();
-  document.querySelector("#find input").focus();
+  field.focus();
 });
 let typing = 0;
-document.querySelector("#find input").addEventListener("input", (e) => {
+field.addEventListener("input", (e) => {
   clearTimeout(typing);
   typing = setTimeout(() => {
     const text = e.target.value.trim();

@@ -1,6 +1,7 @@
 // What follows from the answers. Nothing here touches the page.
 
-export const short = (name) => (/^[0-9a-f]{64}$/.test(name) ? name.slice(0, 12) : name);
+/** short is the name of a network, or the beginning of the ID that it has instead. */
+export const short = (name) => name.replace(/^(provisional\/)?([0-9a-f]{12})[0-9a-f]{52}$/, "$1$2");
 export const plural = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
 const order = new Intl.Collator("en", { numeric: true }).compare;
 export const by = (key) => (a, b) => order(key(a), key(b));

@@ -263,7 +263,7 @@ const trace = {
     const ping = t?.ping;
     return [h("h1", {}, "What is in the way?"), panel("", tracer(data, { from, to: dest }), h("p.dim", {}, "A container, network/container or address; behind the second a port: db:5432, db:53/udp.")),
       t && h("section.panel.health", { class: t.wrong ? "bad" : "ok" }, h("div.verdict", {}, h("h2", {}, t.verdict), t.do && h("p", {}, "To do: ", words(t.do)))),
-      t?.led && led(t.led), (t?.ways ?? []).map((w) => h("p", {}, w.verdict)),
+      t?.led && led(t.led), t?.ways?.length > 1 && t.ways.filter((w) => !t.verdict.includes(w.verdict)).map((w) => h("p", {}, w.verdict)),
       t && !t.what && t.notTried.map((n) => h("p.dim", {}, `Not tried: ${n}`)),
       t?.what && panel("", h("p.ends", {}, peer(data, t.from), " → ", peer(data, t.to), h("span.chip", {}, t.what)),
         h("ol.steps", {}, decision("policies let it leave", t.egress), decision("policies let it enter", t.ingress),

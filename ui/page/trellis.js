@@ -4,7 +4,7 @@
 import { h } from "./dom.js";
 import { by, hue, plural, short, stateOf } from "./model.js";
 
-const LEFT = 132, HEAD = 74, GAP = 8, LINE = 30, MOST_HOSTS = 24, MOST_NETWORKS = 40, MOST_NAMED = 8;
+const LEFT = 150, HEAD = 74, GAP = 8, LINE = 30, MOST_HOSTS = 24, MOST_NETWORKS = 40, MOST_NAMED = 8;
 
 /** draw is the trellis of what is known, in so many pixels of width. */
 export function trellis(data, width) {
@@ -85,7 +85,8 @@ function post(host, x, column, H, named) {
 
 function vine(data, { n, y, height }, W, egress) {
   const middle = y + height / 2, end = W - 8, step = (end - LEFT) / 4;
-  let d = `M8 ${y + height + 1}C92 ${y + height + 1} 108 ${middle} ${LEFT} ${middle}`;
+  const root = y + height + 1; // under the labels, and up beside them
+  let d = `M8 ${root}H${LEFT - 20}C${LEFT - 8} ${root} ${LEFT - 12} ${middle} ${LEFT} ${middle}`;
   for (let i = 0; i < 4; i++) {
     const x = LEFT + i * step, sway = i % 2 ? 7 : -7;
     d += `C${x + step / 3} ${middle + sway} ${x + (2 * step) / 3} ${middle + sway} ${x + step} ${middle}`;
@@ -95,8 +96,11 @@ function vine(data, { n, y, height }, W, egress) {
     h("svg:path.vine", { d }),
     h("svg:text.netname", { x: 8, y: y + 19 }, clip(short(n.name), 15)),
     h("svg:text.small", { x: 8, y: y + 34 }, n.vnid === 0 ? "VNID 0, reaches all" : `VNID ${n.vnid}${n.internal ? ", internal" : ""}`),
-    egress && h("svg:text.small", { x: 8, y: y + 48, class: !egress.holder && "bad" }, egress.holder ? `leaves as ${egress.addrs?.[0]}` : "leaves not: no egress"));
+    egress && h("svg:text.small", { x: 8, y: y + 48, class: !egress.holder && "bad" }, egress.holder ? leaving(egress.addrs?.[0] ?? "") : "leaves not: no egress"));
 }
+
+/** leaving is as much of it as there is room for. */
+const leaving = (addr) => (addr.length > 12 ? clip(`as ${addr}`, 20) : `leaves as ${addr}`);
 
 function grapes(cell, row, host, x, column) {
   if (!cell.count) return null;

@@ -80,6 +80,7 @@ const (
 	FamilyOff       Code = "family-off"
 	FamilyNarrow    Code = "family-narrow"
 	RouteTaken      Code = "route-taken"
+	OutsideLost     Code = "outside-lost"
 	FastPathOff     Code = "fastpath-off"
 	SubnetBarred    Code = "subnet-barred"
 	HostRangeBarred Code = "host-range-barred"
@@ -181,6 +182,7 @@ var Kinds = []Kind{
 	{FamilyOff, Warning, "IPv6 is off on the underlay's interface, and containers on networks with IPv6 have no way out by it", "`sysctl -w`, as `status` prints it, and set the interface up anew"},
 	{FamilyNarrow, Warning, "a host's underlay carries less than IPv6 needs, 1280 bytes of containers", "let that underlay carry more, as `status` says, or make the networks that it names without IPv6"},
 	{RouteTaken, Fault, "a routing rule of another program leads containers' packets elsewhere", "`ip rule add`, as `status` prints it"},
+	{OutsideLost, Fault, "this host has lost its route to the outside, and its containers with it", "see what set the default route; a host that has had none since its agent began is not named"},
 	{FastPathOff, Warning, "the fast path that was asked for is off, rests, or is not direct", "nothing is lost, the switch carries all, slower: GRAPEVINE_FASTPATH=auto"},
 	{SubnetBarred, Fault, "a host cannot take a network's subnet: it has something else there", "have the other thing elsewhere, or make the network with another `--subnet`"},
 	{HostRangeBarred, Warning, "a host has something else in the range from which hosts speak to containers", "have the other thing elsewhere, if hosts are to reach containers by address"},

@@ -103,6 +103,16 @@ func TakenToOutside(subnets []netip.Prefix) (list []Taken) {
 	return list
 }
 
+// WayOut reports whether this host has a route to the outside of a family. A rule that drops is no lack of one.
+func WayOut(v6 bool) bool {
+	family := unix.AF_INET
+	if v6 {
+		family = unix.AF_INET6
+	}
+	_, err := netlink.RouteGet(outside[family].AsSlice())
+	return !errors.Is(err, unix.ENETUNREACH)
+}
+
 // priorityOfMain is that of the rule by which the kernel looks up the main table.
 const priorityOfMain = 32766
 

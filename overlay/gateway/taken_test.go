@@ -140,6 +140,17 @@ func TestTakenToOutside(t *testing.T) {
 		is("98: from fd00::/16 prohibit leads nowhere: [fd00:4::/64]")
 		run("-6 rule del priority 98", "-6 rule add priority 98 from fd77::/16 prohibit", "route del default")
 		is("") // no route is another matter
+		if WayOut(false) || !WayOut(true) {
+			t.Errorf("way out, with a route of IPv6 alone: %v, by IPv6 %v", WayOut(false), WayOut(true))
+		}
+		run("-6 route del default", "route add default via 192.0.2.254")
+		if !WayOut(false) || WayOut(true) {
+			t.Errorf("way out, with a route of IPv4 alone: %v, by IPv6 %v", WayOut(false), WayOut(true))
+		}
+		run("rule add priority 97 prohibit")
+		if !WayOut(false) {
+			t.Error("a rule that drops is taken for no route")
+		}
 	})
 }
 

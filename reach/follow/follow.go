@@ -45,6 +45,8 @@ type Follower struct {
 	log            *slog.Logger
 	// answered: Docker has said what it has.
 	answered atomic.Bool
+	// This host has had a route to the outside since the agent began.
+	hadOutside4, hadOutside6 atomic.Bool
 
 	mu     sync.Mutex // what Docker has said
 	nets   []reach.Thing

@@ -3,9 +3,12 @@ package follow
 import (
 	"log/slog"
 	"net/netip"
+	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/grapevine-net/grapevine/api"
 	"github.com/grapevine-net/grapevine/cluster"
 	"github.com/grapevine-net/grapevine/host/link/linktest"
 )
@@ -51,4 +54,46 @@ func TestOurs(t *testing.T) {
 			t.Errorf("with %v: %v, want %v", tt.addrs, got, tt.want)
 		}
 	}
+}
+
+// TestOutsideLost: a default route that goes is named, of the family whose networks have lost it; where there never was one nothing is lost.
+func TestOutsideLost(t *testing.T) {
+	host, wire := linktest.New(t), linktest.New(t)
+	linktest.Wire(t, "eth0", host, wire, []string{"192.0.2.1/24", "fd09::1/64"}, nil)
+	host.Do(func() {
+		f := New(Config{Log: slog.New(slog.DiscardHandler)})
+		both := []netip.Prefix{netip.MustParsePrefix("10.128.0.0/22"), netip.MustParsePrefix("fd00:1::/64")}
+		is := func(leaving []netip.Prefix, want ...string) {
+			t.Helper()
+			got := f.outsideLost(leaving)
+			if len(got) != len(want) {
+				t.Errorf("%+v, want %q", got, want)
+				return
+			}
+			for i, p := range got {
+				if p.Code != api.OutsideLost || !strings.Contains(p.What, want[i]) {
+					t.Errorf("%+v, want %q", p, want[i])
+				}
+			}
+		}
+		ip := func(args ...string) {
+			t.Helper()
+			if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+				t.Fatalf("ip %v: %v: %s", args, err, out)
+			}
+		}
+		is(both)
+		ip("route", "add", "default", "via", "192.0.2.254")
+		is(both)
+		ip("route", "del", "default")
+		is(both, "by IPv4")
+		is(both[1:]) // containers of IPv6 alone lose nothing
+		is(nil)      // nor those of internal networks
+		ip("-6", "route", "add", "default", "via", "fd09::fe")
+		is(both, "by IPv4")
+		ip("-6", "route", "del", "default")
+		is(both, "by IPv4", "by IPv6")
+		ip("route", "add", "default", "via", "192.0.2.254")
+		is(both, "by IPv6")
+	})
 }

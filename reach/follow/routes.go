@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -45,6 +46,30 @@ func (r *Follower) routesTaken(snap *cluster.Snapshot) (list []api.Problem) {
 	leaving := slices.DeleteFunc(subnets, func(p netip.Prefix) bool { return network[p] == "" || slices.Contains(closed, p) })
 	for _, t := range gateway.TakenToOutside(leaving) {
 		list = append(list, outsideProblem(t, network))
+	}
+	return append(list, r.outsideLost(leaving)...)
+}
+
+// outsideLost says that this host has no route to the outside any more, which its containers had with it. A host that never had one since
+// its agent began is meant so.
+func (r *Follower) outsideLost(leaving []netip.Prefix) (list []api.Problem) {
+	for _, f := range []struct {
+		name, ip string
+		v6       bool
+		had      *atomic.Bool
+	}{{"IPv4", "ip", false, &r.hadOutside4}, {"IPv6", "ip -6", true, &r.hadOutside6}} {
+		if !slices.ContainsFunc(leaving, func(p netip.Prefix) bool { return p.Addr().Is6() == f.v6 }) {
+			continue
+		}
+		if gateway.WayOut(f.v6) {
+			f.had.Store(true)
+		} else if f.had.Load() {
+			list = append(list, api.Problem{
+				Code: api.OutsideLost,
+				What: fmt.Sprintf("this host has no route to the outside by %s any more: its containers do not reach it either", f.name),
+				Do:   fmt.Sprintf("`%s route` shows what it has; have whatever set the default route (DHCP, NetworkManager, networkd, router advertisements) set it again", f.ip),
+			})
+		}
 	}
 	return list
 }

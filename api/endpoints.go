@@ -18,6 +18,8 @@ type Endpoint struct {
 	MAC       string       `json:"mac"`
 	Host      string       `json:"host"` // name of the host
 	Here      bool         `json:"here"` // on the host that is asked
+	// Paused says that its container is paused, as far as its host's agent says so: its kernel answers, and no program in it runs.
+	Paused bool `json:"paused,omitempty"`
 	// Egress and Ingress limit what it sends and gets, as in 10mbit; empty: nothing does.
 	Egress  string `json:"egress,omitempty"`
 	Ingress string `json:"ingress,omitempty"`

@@ -45,6 +45,8 @@ type Endpoint struct {
 	// Sick says that it is paused, or that its HEALTHCHECK says that it is not healthy, and does not just start or end: of a
 	// service whose replicas all are so, status says that something is wrong. Older agents do not say it.
 	Sick bool `cbor:"25,keyasint,omitempty"`
+	// Paused says that it is paused. Older agents do not say it.
+	Paused bool `cbor:"26,keyasint,omitempty"`
 	// Client is the public key of WireGuard of the device that it is; of a container it is empty.
 	Client []byte `cbor:"19,keyasint,omitempty"`
 	// Made is the Network.Made of a client's network: in one that was made anew it is nobody.

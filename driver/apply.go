@@ -200,7 +200,7 @@ func (d *applier) noteNames(names []cluster.Endpoint) error {
 				continue
 			}
 			rec.Container, rec.Name, rec.Aliases, rec.More, rec.LinkLocal, rec.Outdated = e.Container, e.Name, e.Aliases, e.More, e.LinkLocal, e.Outdated
-			rec.Labels, rec.Labelled, rec.Awaited, rec.Unready, rec.Sick = e.Labels, e.Labelled, e.Awaited, e.Unready, e.Sick
+			rec.Labels, rec.Labelled, rec.Awaited, rec.Unready, rec.Sick, rec.Paused = e.Labels, e.Labelled, e.Awaited, e.Unready, e.Sick, e.Paused
 			noteExposing(tx, &rec)
 			_ = tx.Put(rec) // Update reports it
 			if plain.Asks(rec.Labels) {

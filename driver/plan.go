@@ -345,14 +345,14 @@ func (v view) decideEndpoints(p *plan) {
 			continue
 		}
 		now, left := cluster.Endpoint{
-			ID: id, Container: c.ID, Name: c.Name, LinkLocal: v.linkLocalOf(c, id, rec), Outdated: v.outdated[e.Network] != "", Unready: c.Unready, Sick: c.Sick,
+			ID: id, Container: c.ID, Name: c.Name, LinkLocal: v.linkLocalOf(c, id, rec), Outdated: v.outdated[e.Network] != "", Unready: c.Unready, Sick: c.Sick, Paused: c.Paused,
 		}.WithAliases(v.aliasesOf(c, id, rec))
 		if len(left) > 0 {
 			p.untold = append(p.untold, Untold{Container: c.Name, Network: v.local[e.Network].Name, Aliases: left})
 		}
 		v.decideLabels(p, &now, rec, c, v.local[e.Network].Name)
 		if live && (rec.Container != now.Container || rec.Name != now.Name || !slices.Equal(rec.AllAliases(), now.AllAliases()) || !slices.Equal(rec.LinkLocal, now.LinkLocal) || rec.Outdated != now.Outdated || rec.Awaited != now.Awaited ||
-			rec.Unready != now.Unready || rec.Sick != now.Sick || rec.Labelled != now.Labelled || !maps.Equal(rec.Labels, now.Labels)) {
+			rec.Unready != now.Unready || rec.Sick != now.Sick || rec.Paused != now.Paused || rec.Labelled != now.Labelled || !maps.Equal(rec.Labels, now.Labels)) {
 			p.names = append(p.names, now)
 		}
 	}

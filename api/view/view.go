@@ -90,7 +90,7 @@ func Endpoints(s *cluster.Snapshot) []api.Endpoint {
 		out := api.Endpoint{
 			ID: e.ID, Network: e.Network, Name: e.Name, Container: e.Container,
 			Addrs: e.Addrs, LinkLocal: e.LinkLocal, MAC: e.MAC, Host: s.HostName(e.Host),
-			Aliases: e.AllAliases(),
+			Aliases: e.AllAliases(), Paused: e.Paused,
 		}
 		l := s.Limits(e)
 		out.Egress, out.Ingress, out.Delay, out.Jitter, out.Loss = l.Egress.String(), l.Ingress.String(), l.Delay.String(), l.Jitter.String(), l.Loss.String()

@@ -17,7 +17,7 @@ import (
 // container is a line of `grapevine ps`: a container on a network.
 type container struct {
 	api.Endpoint
-	State string `json:"state"` // "up", or how its host is
+	State string `json:"state"` // "up", "paused", or how its host is
 }
 
 func newPS() *cobra.Command {
@@ -71,7 +71,11 @@ func containers(all []api.Endpoint, nodes []api.Node) []container {
 	}
 	list := []container{}
 	for _, e := range all {
-		list = append(list, container{e, cmp.Or(state[e.Host], "host unknown")})
+		at := cmp.Or(state[e.Host], "host unknown")
+		if e.Paused && at == "up" {
+			at = "paused"
+		}
+		list = append(list, container{e, at})
 	}
 	slices.SortStableFunc(list, func(a, b container) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Network, b.Network), cmp.Compare(a.Host, b.Host))

@@ -27,6 +27,8 @@ type traced struct {
 	// Led says what leads the connection elsewhere, and Ways are the traces to where it is led.
 	Led  *api.Lead `json:"led,omitempty"`
 	Ways []traced  `json:"ways,omitempty"`
+	// Paused are those of the two ends that are paused.
+	Paused []string `json:"paused,omitempty"`
 	// Over6 is the same over IPv6, if both ends have that besides IPv4 and were named by name: programs take it first.
 	Over6 *traced `json:"over6,omitempty"`
 	// Would is what the switches and fast paths would do with a packet, there and back.
@@ -274,11 +276,28 @@ func traceWay(ctx context.Context, c *api.Client, r api.TraceRequest, before *tr
 	if wouldErr == nil {
 		t.Would = &would
 	}
+	endpoints, err := c.Endpoints(ctx)
+	if err != nil {
+		return t, err
+	}
+	t.Paused = pausedOf(endpoints, t.From, t.To)
 	t = judge(t, nodes)
 	if wouldErr != nil {
 		t.NotTried = append(t.NotTried, "what the switches would do: "+wouldErr.Error())
 	}
 	return t, nil
+}
+
+// pausedOf is pure: which of the ends are containers that are paused.
+func pausedOf(endpoints []api.Endpoint, ends ...api.Peer) (names []string) {
+	for _, p := range ends {
+		for _, e := range endpoints {
+			if e.Paused && p.Network != "" && e.Network == p.Network && slices.Contains(e.Addrs, p.Addr) {
+				names = append(names, peerName(p))
+			}
+		}
+	}
+	return names
 }
 
 // farHost is the host of one end, if the other end is on this host; else empty.
@@ -345,6 +364,9 @@ func judge(t traced, nodes []api.Node) traced {
 		if what, do := lostAt(packet, to); what != "" {
 			return wrong(do, "%s", what)
 		}
+	}
+	if len(t.Paused) > 0 {
+		return wrong("docker unpause "+strings.Join(t.Paused, " "), "%s is paused: its kernel answers for it, and no program in it does", strings.Join(t.Paused, ", and so is "))
 	}
 	for _, n := range nodes {
 		if !n.Self && !n.Alive && (n.Name == t.From.Host || n.Name == t.To.Host) {

@@ -124,6 +124,26 @@ func TestAnsweredWins(t *testing.T) {
 	}
 }
 
+// TestPaused: what is paused is said so, though its kernel answers.
+func TestPaused(t *testing.T) {
+	yes, at := api.Decision{Allowed: true}, netip.MustParseAddr("10.1.0.2")
+	web := api.Peer{Name: "web", Network: "blue", Host: "host3", Addr: at}
+	list := []api.Endpoint{{Name: "web", Network: "blue", Host: "host3", Addrs: []netip.Addr{at}, Paused: true}}
+	x := traced{Explanation: api.Explanation{From: api.Peer{Name: "app"}, To: web, Egress: yes, Ingress: yes}, Would: &api.Trace{Packet: &api.TracePacket{Answer: "open"}}}
+	x.Paused = pausedOf(list, x.From, x.To)
+	const want = "app reaches web, where somebody listens: the answer came back after 0.00 ms; yet web is paused: its kernel answers for it, and no program in it does"
+	got := judge(x, nil)
+	if !got.Wrong || got.Verdict != want || got.Do != "docker unpause web" {
+		t.Error(got.Verdict)
+	}
+	if led := judgeLed(traced{Led: &api.Lead{Name: "service blue/web"}, Ways: []traced{got}}, "app"); !led.Wrong || led.Verdict != "service blue/web leads to web; "+want {
+		t.Error(led.Verdict)
+	}
+	if got := containers(list, []api.Node{{Name: "host3", Alive: true}}); got[0].State != "paused" {
+		t.Error(got[0].State)
+	}
+}
+
 // TestFamilies: what is broken over IPv6 alone is in the first line, and that somebody listens by one family alone is no fault.
 func TestFamilies(t *testing.T) {
 	way := func(wrong bool, verdict, answer string) traced {

@@ -61,6 +61,10 @@ func judgeLed(t traced, from string) traced {
 	switch {
 	case bad >= 0 && len(t.Ways) == 1:
 		t.Explanation = t.Ways[bad].Explanation
+		if way := t.Ways[bad]; strings.Contains(way.Verdict, "; yet ") { // a packet was answered
+			t.Wrong, t.Do, t.Verdict = true, way.Do, fmt.Sprintf("%s leads to %s; %s", l.Name, peerName(t.To), way.Verdict)
+			return t
+		}
 		return wrong(t.Ways[bad].Do, "it leads to %s; %s", peerName(t.To), t.Ways[bad].Verdict)
 	case bad >= 0:
 		t.Explanation = t.Ways[bad].Explanation

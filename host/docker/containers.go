@@ -30,6 +30,8 @@ type Container struct {
 	Unready bool
 	// Sick says that it is paused, or that its HEALTHCHECK says that it is not healthy: not of one that only starts, or is being stopped.
 	Sick bool
+	// Paused says that Docker has frozen it: its kernel answers, and no program in it runs.
+	Paused bool
 	// Labels are nil where Docker did not tell them, as where it lists a network's containers.
 	Labels   map[string]string
 	Networks []Attachment
@@ -55,7 +57,8 @@ func (c *Client) Containers(ctx context.Context) ([]Container, error) {
 
 func containerOf(s container.Summary) Container {
 	out := Container{ID: s.ID, State: s.State, Labels: s.Labels}
-	out.Sick = s.State == "paused" || strings.HasSuffix(s.Status, "(unhealthy)") // Docker's list has health in words for people alone
+	out.Paused = s.State == "paused"
+	out.Sick = out.Paused || strings.HasSuffix(s.Status, "(unhealthy)") // Docker's list has health in words for people alone
 	out.Unready = out.Sick || strings.HasSuffix(s.Status, "(health: starting)")
 	if out.Labels == nil {
 		out.Labels = map[string]string{}

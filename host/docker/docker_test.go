@@ -78,7 +78,7 @@ func TestLists(t *testing.T) {
 	if err != nil || len(list) != 6 || list[0].Name != "web" || len(list[0].Networks) != 1 || list[0].Networks[0] != (Attachment{"blue", "n1", "e1"}) ||
 		list[0].Within != "" || list[5].Within != "c1" || list[5].State != "exited" ||
 		list[0].Unready || !list[1].Unready || !list[2].Unready || !list[3].Unready || list[4].Unready ||
-		list[0].Sick || !list[1].Sick || list[2].Sick || !list[3].Sick || list[4].Sick {
+		list[0].Sick || !list[1].Sick || list[2].Sick || !list[3].Sick || list[4].Sick || list[1].Paused || !list[3].Paused {
 		t.Errorf("containers: %+v, %v", list, err)
 	}
 	p, err := c.Plugin(t.Context(), "0123")

@@ -157,6 +157,7 @@ func TestPaths(t *testing.T) {
 	}{
 		{func(p *Path) { p.Report.Gossip.Out = 0 }, "gossip", api.Wrong, []string{"h1 -> h2: nothing arrives at UDP port 7947", "out of h1 and into h2"}},
 		{func(p *Path) { p.Report.Tunnel.In = 0 }, "encap", api.Wrong, []string{"h2 -> h1: nothing arrives", "UDP port 4789 out of h2 and into h1"}},
+		{func(p *Path) { p.Report.Tunnel.Out, p.Astray = 0, "by docker0, and not by eth0" }, "encap", api.Wrong, []string{"h1 -> h2: nothing arrives", "this host sends it by docker0, and not by eth0", "ip rule"}},
 		{func(p *Path) { p.Report.TunnelErr = broken }, "encap", api.Wrong, []string{"could not be tried: broken"}},
 		{func(p *Path) { p.Report.Tunnel.Out, p.Report.Gossip.Out = 1350, 1404 }, "mtu", api.Wrong, []string{"h1 -> h2: of 1500 bytes at most 1404 arrive unfragmented, in the tunnel 1350 of 1450", "get lost", "GRAPEVINE_MTU=1400 on every host", "get 1350"}},
 		{func(p *Path) { p.Report.Gossip.In = 1400 }, "mtu", api.Wrong, []string{"h2 -> h1: of 1500 bytes at most 1400", "fragmented on the way"}},

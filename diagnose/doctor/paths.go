@@ -18,6 +18,8 @@ type Path struct {
 	// Err says why the host could not be asked, Dial why its gossip port could not be
 	// connected to (nil: it could).
 	Err, Dial error
+	// Astray is by what this host sends VXLAN there, if not by the underlay's interface: "by docker0, and not by eth0".
+	Astray string
 	// Old: it runs an agent that knows no probes.
 	Old bool
 }
@@ -119,6 +121,10 @@ func (c Cluster) encap(p Path) []api.Check {
 	return c.ways(p, func(from, to string, _, tunnel, _, _ int) []api.Check {
 		if tunnel != 0 {
 			return nil
+		}
+		if from == c.Self && p.Astray != "" {
+			return []api.Check{wrong("encap", fmt.Sprintf("`ip rule` and `ip route` on this host show which rule or route leads there: take it away, or except %s", c.By),
+				"%s -> %s: nothing arrives through the tunnel, %s: this host sends it %s", from, to, c.By, p.Astray)}
 		}
 		return []api.Check{wrong("encap", fmt.Sprintf("let %s out of %s and into %s (firewall, security group); `grapevine doctor` on both tells their own rules, and whether a switch hangs", c.By, from, to),
 			"%s -> %s: nothing arrives through the tunnel, %s", from, to, c.By)}

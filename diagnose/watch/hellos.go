@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/grapevine-net/grapevine/diagnose/probe"
 	"github.com/grapevine-net/grapevine/encap"
 	"github.com/grapevine-net/grapevine/gossip"
+	"github.com/grapevine-net/grapevine/host/link"
 	"github.com/grapevine-net/grapevine/overlay/gateway"
 	"github.com/grapevine-net/grapevine/pulse"
 )
@@ -123,7 +125,15 @@ func (p *Hellos) greet(table, inside *paths.Table, now time.Time) (map[string]cl
 
 // Problems says which ways carry nothing, for people; nodes are all hosts.
 func (p *Hellos) Problems(nodes []api.Node) []api.Problem {
-	return pathProblems(p.now(), nodes, p.Settings.Encapsulation(), p.Settings.TunnelPort(), time.Now())
+	return pathProblems(p.now(), nodes, p.Settings.Encapsulation(), p.Settings.TunnelPort(), time.Now(), p.Host.astray)
+}
+
+// astray says by what containers' packets go from here to another host, if that is not the underlay's interface; else nothing.
+func (h Host) astray(n api.Node) string {
+	if !h.Settings.Encapsulation().Ports() {
+		return astray(n.Underlay(), h.Underlay.Interface, link.Way)
+	}
+	return astray(n.Underlay(), h.Underlay.Interface, func(to netip.Addr) string { return link.UDPWay(to, h.Settings.TunnelPort()) })
 }
 
 // Paths adds to the hosts whether packets pass to and from them.
@@ -165,13 +175,29 @@ func pathOf(v paths.Verdict) string {
 }
 
 // pathProblems is pure. Hosts of which the same is to be said share a problem.
-func pathProblems(verdicts []paths.Verdict, nodes []api.Node, wrapped encap.Kind, port uint16, now time.Time) (list []api.Problem) {
+func pathProblems(verdicts []paths.Verdict, nodes []api.Node, wrapped encap.Kind, port uint16, now time.Time, astray func(api.Node) string) (list []api.Problem) {
 	judged := 0
 	names := map[string]string{}
 	for _, n := range nodes {
 		if n.Alive && !n.Doubtful && !n.Self {
 			names[n.ID] = n.Name
 		}
+	}
+	led := func(hosts []string) (text, do string) { // why nothing arrives, if this host's routes are
+		for _, n := range nodes {
+			if !slices.Contains(hosts, n.Name) || n.Self {
+				continue
+			}
+			if by := astray(n); by != "" {
+				query := ""
+				if wrapped.Ports() {
+					query = fmt.Sprintf(" ipproto udp dport %d", port)
+				}
+				return fmt.Sprintf("; this host sends them to %s %s", n.Name, by),
+					fmt.Sprintf("`ip rule` and `ip route get %s%s` on this host show which rule or route leads them there: take it away, or except %s", n.Underlay(), query, wrapped.By(port))
+			}
+		}
+		return "", ""
 	}
 	type group struct {
 		hosts []string
@@ -235,7 +261,13 @@ func pathProblems(verdicts []paths.Verdict, nodes []api.Node, wrapped encap.Kind
 			list = append(list, api.Problem{Code: text.code, What: fmt.Sprintf(text.what, hosts, g.most, answers), Do: text.do})
 			continue
 		}
-		list = append(list, api.Problem{Code: text.code, What: fmt.Sprintf(text.what, hosts, answers) + words.Since(g.since, now), Do: text.do})
+		problem := api.Problem{Code: text.code, What: fmt.Sprintf(text.what, hosts, answers) + words.Since(g.since, now), Do: text.do}
+		if text.code == api.EncapLost {
+			if way, do := led(g.hosts); way != "" {
+				problem.What, problem.Do = problem.What+way, do
+			}
+		}
+		list = append(list, problem)
 	}
 	return list
 }

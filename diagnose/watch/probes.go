@@ -40,7 +40,7 @@ func (w Probes) Paths(ctx context.Context, nodes []api.Node) []doctor.Path {
 		if n.Self {
 			continue
 		}
-		p := &doctor.Path{Peer: n.Name, Limits: w.limits(n)}
+		p := &doctor.Path{Peer: n.Name, Limits: w.limits(n), Astray: w.astray(n)}
 		list = append(list, p)
 		tasks.Go(func() error {
 			w.path(ctx, n, p)

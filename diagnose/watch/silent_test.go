@@ -96,5 +96,18 @@ func TestAstray(t *testing.T) {
 			}
 			change("del")
 		}
+		for _, args := range [][]string{{"route", "add", "blackhole", "default", "table", "77"}, {"rule", "add", "to", "192.0.2.2", "ipproto", "udp", "dport", "4789", "lookup", "77"}} {
+			if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %v: %s", args, err, out)
+			}
+		}
+		for port, want := range map[uint16]string{4789: "", 4790: "eth0"} {
+			if got := link.UDPWay(v4, port); got != want {
+				t.Errorf("beside a rule for port 4789, to port %d: %q, want %q", port, got, want)
+			}
+		}
+		if got := link.UDPWay(v6, 4789); got != "eth0" {
+			t.Errorf("by IPv6: %q", got)
+		}
 	})
 }

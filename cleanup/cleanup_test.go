@@ -34,7 +34,7 @@ func TestCleanup(t *testing.T) {
 			return run(`ip -o link | awk '{print $2}'; for f in -4 -6; do ip $f rule; ip $f route show table all | grep -v 'table local'; done; iptables-save | grep -v '^#' | sed 's/\[.*//'`)
 		}
 		run(`ip link add own0 type bridge; ip link set own0 up; ip addr add 203.0.113.1/24 dev own0
-			ip link add gvown0 type bridge; ip rule add to 203.0.113.9 table 99
+			ip link add gvown0 type bridge; ip rule add to 203.0.113.9 table 99; ip route add 10.200.0.0/14 dev own0 table 26486
 			iptables -A INPUT -p tcp --dport 4444 -j DROP; iptables -t nat -A POSTROUTING -s 203.0.113.0/24 -j ACCEPT`)
 		// iptables makes all tables by looking; what is made is the owner's.
 		run(`for p in iptables ip6tables; do for t in filter nat mangle raw; do $p -t $t -S; done; done >/dev/null`)
@@ -44,7 +44,7 @@ func TestCleanup(t *testing.T) {
 			ip link add gv0123456789ab type veth peer name gi0123456789ab; ip link set gv0123456789ab alias "grapevine: endpoint"
 			ip link add gvtun type veth peer name gvtunx; ip link add gvvxlan type vxlan external dstport 4799
 			ip rule add priority 32000 table 26486; ip -6 rule add priority 32000 table 26486
-			ip route add 10.128.0.0/14 dev own0 table 26486; ip route add unreachable 10.132.0.0/14 table 26486`)
+			ip route add unreachable 10.132.0.0/14 metric 2147483647 table 26486`)
 		n := nat.New()
 		rules := []nat.Rule{{Table: "nat", Chain: "PREROUTING", Text: "-i gv0 -p udp -m udp --dport 53 -j REDIRECT --to-ports 7953"}}
 		if err := n.Set(t.Context(), nat.Config{Interface: gateway.Port, CIDRs: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/14"), netip.MustParsePrefix("fd00::/48")}, Rules: rules}); err != nil {

@@ -51,7 +51,7 @@ drops it. Of what has no connections, such as UDP: sent, answered, unanswered.`,
   grapevine traffic --top --all                 # what fills the line? (with -w: again and again)
   grapevine traffic --unanswered                # a firewall, there or on the way?
   grapevine traffic --all -o json | jq '[.connections[].bytes] | add'
-  grapevine traffic -f -o json                  # a line of JSON for each change
+  timeout --preserve-status 3 grapevine traffic -f -o json     # a line of JSON for each change
   timeout --preserve-status 3 grapevine traffic -f     # as it happens; else Ctrl-C ends it`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 2 {

@@ -59,8 +59,8 @@ func (s *Server) Attach(endpoint, key string) {
 	s.start(key, a)
 }
 
-// Await waits until the resolver answers in a namespace to which it was attached, or could not at its first try; for as long as ctx. It
-// does not wait for a namespace that is not there yet.
+// Await waits until the resolver answers in a namespace to which it was attached, or could not at its first try; for as long as ctx; also before
+// Run, which begins that. It does not wait for a namespace that is not there yet.
 func (s *Server) Await(ctx context.Context, key string) {
 	ns, err := netns.Open(key)
 	if ns == nil || err != nil {
@@ -69,9 +69,8 @@ func (s *Server) Await(ctx context.Context, key string) {
 	_ = ns.Close()
 	s.mu.Lock()
 	a := s.sandboxes[key]
-	runs := a != nil && a.stop != nil
 	s.mu.Unlock()
-	if !runs {
+	if a == nil {
 		return
 	}
 	select {

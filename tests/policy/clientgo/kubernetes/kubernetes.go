@@ -15,7 +15,7 @@ import (
 type Clientset struct{}
 
 // NewForConfig fails.
-func NewForConfig(*idle.Config) (*Clientset, error) { return nil, rest.ErrNoCluster }
+func NewForConfig(*rest.Config) (*Clientset, error) { return nil, rest.ErrNoCluster }
 
 // CoreV1 has the core's kinds.
 func (*Clientset) CoreV1() Core { return Core{} }

@@ -19,4 +19,4 @@ type Config struct{}
 func NewNonInteractiveDeferredLoadingClientConfig(Rules, *ConfigOverrides) Config { return Config{} }
 
 // ClientConfig fails.
-func (Config) ClientConfig() (*idle.Config, error) { return nil, rest.ErrNoCluster }
+func (Config) ClientConfig() (*rest.Config, error) { return nil, rest.ErrNoCluster }

@@ -15,7 +15,7 @@ type StreamOptions struct{ Stdout, Stderr io.Writer }
 type Executor struct{}
 
 // NewSPDYExecutor fails.
-func NewSPDYExecutor(*idle.Config, string, *url.URL) (Executor, error) {
+func NewSPDYExecutor(*rest.Config, string, *url.URL) (Executor, error) {
 	return Executor{}, rest.ErrNoCluster
 }
 

@@ -110,16 +110,9 @@ func TestHost(t *testing.T) {
 
 // TestTaken: who has a port of ours is named, by TCP and by UDP.
 func TestTaken(t *testing.T) {
-	tcp, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tcp.Close()
+	tcp, udp := both(t)
 	port := tcp.Addr().(*net.TCPAddr).AddrPort().Port()
-	udp, err := net.ListenPacket("udp", fmt.Sprintf("127.0.0.1:%d", port))
-	if err != nil {
-		t.Skip("the same port of UDP is another program's: ", err)
-	}
+	defer tcp.Close()
 	defer udp.Close()
 	list := taken(config.Config{Port: port})
 	if len(list) != 2 || list[0].By.ID != os.Getpid() || list[1].By.ID != os.Getpid() || list[0].By.Program == "" {
@@ -246,4 +239,21 @@ func TestKeySetting(t *testing.T) {
 	if got := KeySetting(true, true, "gv"); len(got) != 1 || got[0].Verdict != api.OK || !strings.Contains(got[0].Do, "docker plugin set gv GRAPEVINE_KEY= ") {
 		t.Errorf("with one: %v", got)
 	}
+}
+
+// both listens at one port by TCP and by UDP: another one, while another program has that of UDP.
+func both(t *testing.T) (net.Listener, net.PacketConn) {
+	t.Helper()
+	for range 100 {
+		tcp, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if udp, err := net.ListenPacket("udp", tcp.Addr().String()); err == nil {
+			return tcp, udp
+		}
+		tcp.Close()
+	}
+	t.Fatal("no port is free by TCP and by UDP")
+	return nil, nil
 }
